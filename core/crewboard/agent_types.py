@@ -57,8 +57,8 @@ _KEPT = frozenset({
 def kept_by_terms(terms: Terms | None, tool: str) -> bool:
     """Return True if an agent may use a tool under the terms of an approval; `terms` is None without an approval.
 
-    True for tools that the terms name, for the tools of the team and the like, and for all tools if the terms limit
-    none.
+    True if the terms limit no tools, if they name the tool, and for the tools that no terms take: team tools, plans,
+    skills, background commands and the like (`_KEPT`).
     """
     if terms is None or terms.tools is None or tool in terms.tools or tool in _KEPT:
         return True
@@ -78,7 +78,8 @@ class AgentType:
 
     - `plan`: a hire requires an approved plan. `max_turns` is the most model calls of an assignment.
     - `asks`: the operator approves each of its `commands`, or each write as well (`all`).
-    - `only`: a tool with patterns here may be used for calls that match one of them. `denied`: calls that are refused.
+    - `only`: a tool with patterns here may be used only for calls that match one of them. `denied`: calls that are
+      refused.
     - `skills`: loaded before the conversation. `mcp_servers`: the MCP servers that its file defines.
     - `engine`: the engine that does the work of its agents, where the hire names none.
     - `left_out`: tools that its file names and crewboard lacks. `not_understood`: other parts of it without effect.
@@ -122,7 +123,10 @@ class AgentType:
 
 
 def nameable_tools(kind: AgentType, *, has_web: bool = False) -> tuple[str, ...]:
-    """Return the tools of an agent that the terms of an approval can name; MCP tools are named by their patterns."""
+    """Return the tools of an agent that the terms of an approval can name.
+
+    MCP tools are named by the patterns of the type. With `has_web`, the tools of the web are included.
+    """
     patterns = (each for each in kind.mcp if not each.startswith("!"))
     return (*kind.tools, *patterns, *(WEB_TOOLS if has_web else ()))
 
@@ -163,7 +167,10 @@ def name_steps(numbers: Sequence[int]) -> str:
 
 
 def describe_ended_terms(answer: Answer) -> str:
-    """Return a sentence about the terms that ended with a result, and the steps that stay open; empty without terms."""
+    """Return a sentence that the terms of a plan ended with its result, with the steps that were held or refused.
+
+    Empty if the answer has no terms that ended.
+    """
     terms = answer.ended_terms
     if terms is None or terms.is_empty:
         return ""
@@ -273,9 +280,9 @@ def agent_type(name: str) -> AgentType:
 
 
 def definition(own: AgentType) -> Definition | None:
-    """Return the copy of a type for the spec of an agent; None for a built-in type.
+    """Return the copy of a type that is kept in the spec of an agent; None for a built-in type.
 
-    With it a worker needs no file of the workspace, which may change after the agent was hired.
+    With the copy a worker needs no file of the workspace, which may change after the agent was hired.
     """
     if own.name in TYPES:
         return None
@@ -320,7 +327,7 @@ def as_json(kind: AgentType, *, trusted: bool) -> dict[str, Any]:
 
 
 def describe_powers(kind: AgentType) -> str:
-    """Return on one line what agents of a custom type may do, and its limits."""
+    """Return on one line what agents of a custom type may do, and the limits of the type."""
     on = f" on {', '.join(kind.allowed_domains)}" if kind.allowed_domains else ""
     wanted = (("run commands", kind.executes), ("write files", kind.writes), (f"use the web{on}", kind.web))
     may = [word for word, is_wanted in wanted if is_wanted]

@@ -130,7 +130,8 @@ _MOST = 1_000_000
 def base_url(environment: Mapping[str, str]) -> str:
     """Return the address of the server, without a slash at its end.
 
-    If no variable names one, it is that of Anthropic's API, or the default address of the chosen cloud platform.
+    Without a variable that sets an address, return that of Anthropic's API, or the default one of the chosen cloud
+    platform.
     """
     if given := environment.get(url_variable(environment)):
         return given.rstrip("/")
@@ -321,14 +322,14 @@ def url_problem(url: str) -> str | None:
 
 
 def keys(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the keys in an environment by the names of their variables; the SDK sends the first of them."""
+    """Return the API keys that an environment sets, by the names of their variables; the SDK sends the first one."""
     platform = env.platform(environment)
     names = KEYS if platform is None else _PLATFORM_KEYS[platform]
     return {name: environment[name] for name in names if environment.get(name)}
 
 
 def key_problem(environment: Mapping[str, str]) -> str | None:
-    """Return which variable has a key that cannot be sent, and why; None if there is none."""
+    """Return which variable has a key that cannot be sent, and why; None if all keys can be sent."""
     for name, key in keys(environment).items():
         if not re.fullmatch(_SENDABLE, key):
             return f"{name} contains a character that no key has, such as a space or a line break; set it again"
@@ -390,10 +391,10 @@ def credential_files(environment: Mapping[str, str]) -> list[Path]:
 
 
 def shadowed_key(environment: Mapping[str, str]) -> str | None:
-    """Return that two keys are set for a server that is not Anthropic's, which one it gets, and how to send the other.
+    """Return that both keys are set for a server that is not Anthropic's, which is sent, and how to send the other.
 
-    None if at most one is set. The key for Anthropic's API often stays set in a shell in which the token of a gateway
-    is added.
+    None if at most one key is set, or on a cloud platform. The key for Anthropic's API often stays set in a shell in
+    which the token of a gateway is added.
     """
     url = base_url(environment)
     if len(keys(environment)) < len(KEYS) or is_anthropic(url) or env.platform(environment) is not None:
@@ -408,8 +409,8 @@ def shadowed_key(environment: Mapping[str, str]) -> str | None:
 def proxy(environment: Mapping[str, str], url: str) -> str | None:
     """Return the address of the proxy through which `url` is reached; None if there is none.
 
-    The variables are those that the SDK's HTTP client reads. For this machine's own addresses no proxy is used: one
-    on another machine would look for the server there.
+    The variables are those that the SDK's HTTP client reads. This machine's own addresses are reached without a proxy,
+    which may run on another machine and would look for the server on that one.
     """
     if is_loopback(url):
         return None
@@ -441,9 +442,10 @@ def _is_exempt(host: str, entry: str) -> bool:
 
 
 class RedirectedError(ValueError):
-    """The server redirects a request to `url`. `base` is the address of the server there.
+    """An error of a server that redirects a request to `url`, which is kept without its query.
 
-    `base` is None if that server has other paths.
+    `base` is the address of the server to use instead: `url` without the path that was asked for. None if `url` does
+    not end in that path, or if `base` would be the address that was asked.
     """
 
     def __init__(self, status: int, asked: str, path: str, url: str) -> None:

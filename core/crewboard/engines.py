@@ -90,12 +90,12 @@ class KnownEngine(Struct, frozen=True):
 
     @property
     def plans(self) -> bool:
-        """Return True if it has a mode in which it plans and asks for approval of its plan."""
+        """Return True if the engine has a mode in which it plans and asks for approval of its plan."""
         return bool(self.plan)
 
     @property
     def works_with(self) -> str:
-        """Return on one line whether it works with its own tools or with crewboard's, and what follows from that."""
+        """Return on one line which tools the engine works with, its own or crewboard's, and what follows."""
         if self.own_tools:
             return "its own tools: the sandbox limits them, and undo puts back its whole checkout"
         return "crewboard's tools: the plan gate and your rules decide each call, and undo puts back single files"
@@ -220,9 +220,9 @@ def known(name: str) -> KnownEngine:
 
 
 def title_of(package: str, version: str) -> str:
-    """Return the title and version of an engine, from the package and the version that it states at its start.
+    """Return an engine's title with its package and version, such as `Claude Code (claude-agent-acp 0.101.0)`.
 
-    The version is that of its npm package. Without a known title, package and version are returned.
+    `package` and `version` are what the engine states at its start. Without a known title, they alone are returned.
     """
     said = f"{package} {version}".strip()
     title = next((each.title for each in KNOWN.values() if each.package == package), "")
@@ -290,9 +290,9 @@ def _logins(engine: KnownEngine, home: Path, environment: Mapping[str, str]) -> 
 
 
 def describe_access(engine: KnownEngine, home: Path, environment: Mapping[str, str]) -> tuple[str, str]:
-    """Return how a known engine gets access to its API, and that in words: by a `login`, a `key` or not at all.
+    """Return `login` or `key`, by which a known engine gets access to its API, and a description of that access.
 
-    The first text is empty if there is neither a login nor a key.
+    The first text is empty if there is neither; the second one then says what to do.
     """
     if logins := _logins(engine, home, environment):
         return "login", f"your login, {' and '.join(logins)}"
@@ -308,7 +308,7 @@ def lacks_access(engine: KnownEngine, environment: Mapping[str, str], home: Path
 
 
 def needed_login(engine: KnownEngine) -> str:
-    """Return how to log in to an engine that has neither a login nor a key of the user; empty if it has one."""
+    """Return how to log in to an engine; empty if the engine has a login or a key of the user."""
     return "" if describe_access(engine, Path.home(), os.environ)[0] else engine.log_in
 
 

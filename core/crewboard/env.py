@@ -63,7 +63,10 @@ def root(environment: Mapping[str, str] = os.environ) -> str | None:
 
 
 def is_posix(environment: Mapping[str, str] = os.environ) -> bool:
-    """Return True if crewboard may use only features of POSIX: not on Linux, or if the user asks for that."""
+    """Return True if crewboard must do without features that only Linux has.
+
+    True on any other system, or if the user sets `CREWBOARD_PLATFORM=posix`.
+    """
     return sys.platform != "linux" or environment.get(PLATFORM) == "posix"
 
 
@@ -78,7 +81,10 @@ def host(environment: Mapping[str, str] = os.environ) -> str:
 
 
 def operator(environment: Mapping[str, str]) -> str:
-    """Return the name of the operator: `$CREWBOARD_OPERATOR`, else `$USER`, else the name of the account."""
+    """Return the operator's name: `$CREWBOARD_OPERATOR`, else `$USER`, else the account's name, else `uid N`.
+
+    Characters that cannot be printed are left out, and the name is cut to 32 characters.
+    """
     try:
         account = pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:
@@ -127,7 +133,10 @@ def platform(environment: Mapping[str, str] = os.environ) -> str | None:
 
 
 def forget_api_variables() -> None:
-    """Remove the SDK's variables from this process once its client has read them, but the one that it reads again."""
+    """Remove the SDK's variables from the environment of this process, except the one that the SDK reads again.
+
+    Call it only after the SDK's client has read them.
+    """
     for name in [name for name in os.environ if name.startswith(API_PREFIX) and name != _READ_AGAIN]:
         del os.environ[name]
 
@@ -155,7 +164,11 @@ def may_prefork(environment: Mapping[str, str] = os.environ) -> bool:
 
 
 def seconds(name: str, default: float) -> float:
-    """Return the number of seconds that the variable `name` sets in this process, else `default`."""
+    """Return the number of seconds that the variable `name` sets in this process, else `default`.
+
+    Raises:
+        ValueError: The value of the variable is not a number.
+    """
     return float(os.environ.get(name) or default)
 
 
@@ -182,7 +195,7 @@ def is_in_browser() -> bool:
 
 
 def speaks_utf8() -> bool:
-    """Return True if the browser or terminal that shows the output takes UTF-8; of a terminal its locale tells."""
+    """Return True if the output may be UTF-8: a browser shows it, or stdout and the terminal's locale use UTF-8."""
     # Only the dashboard asks.
     import locale
 

@@ -84,7 +84,7 @@ class NoSandboxError(CrewboardError):
 
 
 class UntrustedError(CrewboardError):
-    """Another user controls a folder or a socket, or the user has not accepted a type or the settings of a project."""
+    """A folder, socket or team is not the user's own, or the user has not accepted a type or a project's settings."""
 
     # EX_NOPERM, as for a missing sandbox: refused because continuing would not be safe.
     exit_code = ExitCode.NO_SANDBOX

@@ -64,22 +64,22 @@ class McpServer(Struct, frozen=True):
 
     @property
     def variables(self) -> list[str]:
-        """Return the names of the variables that it refers to, sorted."""
+        """Return the names of the variables that the texts of the entry refer to, sorted."""
         texts = [self.command, *self.args, self.url, *self.env.values(), *self.headers.values()]
         return sorted({found[1] for text in texts for found in _REFERENCE.finditer(text)})
 
     @property
     def shown_env(self) -> dict[str, str]:
-        """Return the variables that it is given, with values as in the file, but without literal secrets."""
+        """Return the variables that the server gets, with values as in the file, without literal secrets."""
         return {name: _without_secrets(name, value) for name, value in self.env.items()}
 
     @property
     def shown_headers(self) -> dict[str, str]:
-        """Return the headers that are sent to it, with values as in the file, but without literal secrets."""
+        """Return the headers sent to the server, with values as in the file, without literal secrets."""
         return {name: _without_secrets(name, value) for name, value in self.headers.items()}
 
     def settings(self, *, reveals: bool = False) -> list[str]:
-        """Return the variables that it is given and the headers that are sent to it, each on one line.
+        """Return the variables that the server gets and the headers sent to it, each on one line.
 
         Literal secrets are hidden unless `reveals`.
         """
@@ -131,7 +131,7 @@ def read(root: Path) -> Found:
     """Return the servers of a workspace's `.mcp.json`; empty if there is no such file.
 
     Raises:
-        BadDataError: The file cannot be read, is not valid JSON, or is too large.
+        BadDataError: The file cannot be read, is not valid JSON, has no object `mcpServers`, or is too large.
     """
     if not os.path.lexists(root / FILE):
         return Found({}, {})
@@ -164,7 +164,10 @@ def parse(text: str) -> Found:
 
 
 def servers_in(entries: Mapping[str, Any], source: str, *, with_type: bool = False) -> Found:
-    """Return the servers in a mapping of names to entries; invalid entries are reported in the result."""
+    """Return the servers in a mapping of names to entries; invalid entries are reported in the result.
+
+    `source` is the file that has the entries. With `with_type`, it is the file of an agent's type.
+    """
     found = Found({}, {})
     for number, (name, entry) in enumerate(entries.items()):
         try:

@@ -217,7 +217,7 @@ _SMALLEST_WINDOW = 512
 
 
 def size_in(said: object) -> Size:
-    """Return the size that a server's description of one model states."""
+    """Return the size that a server's description of one model states; a number that is not stated is None."""
     if not isinstance(said, Mapping):
         return Size()
     parts = [said, _part(said, "meta"), _part(said, "top_provider")]
@@ -465,7 +465,7 @@ def refusal(
 ) -> str | None:
     """Return why a model does not take an effort, a way to think or the web; None if it does, or that is not known.
 
-    A retired model takes nothing.
+    `can` are the capabilities of the model, None if they are not known. A retired model takes nothing.
     """
     if can is None:
         return None
@@ -515,9 +515,9 @@ def defers_tools(model: str) -> bool:
 def with_binding(settings: dict[str, Any], model: str, headers: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings with which the API drops thinking that it does not accept, in place of refusing the request.
 
-    Conversations only grow, so this is a second line of defence. It is only for Anthropic's API: other servers may
-    refuse a field or a beta header that they do not know. `headers` are those of the client, which may name other
-    betas.
+    The settings are returned unchanged for a model that takes its thinking anywhere, or without adaptive thinking. Only
+    for Anthropic's API: other servers may refuse an unknown field or beta header. `headers` are those of the client,
+    which may name other betas. Conversations only grow, so this is a second line of defence.
     """
     if not preserves_thinking(model) or settings.get("thinking", {}).get("type") != "adaptive":
         return settings
@@ -531,7 +531,11 @@ def falls_back(model: str) -> bool:
 
 
 def with_fallbacks(settings: dict[str, Any], model: str, headers: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings with which the API asks another model if this one refuses, also only for Anthropic's API."""
+    """Return settings with which the API asks another model if `model` refuses; unchanged if the API has none.
+
+    Only for Anthropic's API: other servers may refuse an unknown field or beta header. `headers` are those of the
+    client, which may name other betas.
+    """
     if not falls_back(model):
         return settings
     return _with_beta({**settings, "extra_body": {"fallbacks": "default"}}, FALLBACK_BETA, headers)
@@ -650,9 +654,9 @@ _CONTEXT_EDITS = ("clear_thinking_20251015", "clear_tool_uses_20250919", "compac
 
 
 def known(model: str) -> Capabilities | None:
-    """Return the capabilities that the API's documents state for a model; None if it is not in the documents.
+    """Return the capabilities that the API's documents state for a model; None if the model is not in them.
 
-    They are for use while the API's own description is not known.
+    Use these only while the API's own description of the model is not known.
     """
     return read(offline(plain(model))) if plain(model).startswith(tuple(_KNOWN)) else None
 

@@ -58,7 +58,7 @@ class Prices(Struct, frozen=True):
     per_1000_web_searches: float | None = None
 
     def cost(self, model: str, used: Tokens, *, in_us: bool = False) -> float | None:
-        """Return the cost of one request of `model` in dollars; None if its price is unknown.
+        """Return the cost of one request of `model` in dollars; None if a price for it is unknown.
 
         `in_us` says that the API had to answer the request in the US.
         """
@@ -153,7 +153,10 @@ class Budget(Struct, frozen=True):
     usd: float | None = None
 
     def share(self, used: Tokens, cost: float | None) -> float:
-        """Return which part of the budget is used, by tokens or by the `cost` in dollars; 1 is all of it."""
+        """Return which part of the budget is used, by tokens or by the `cost` in dollars; 1 is all of it.
+
+        A cost of None counts as 0.
+        """
         if self.tokens is not None:
             return used.total / self.tokens
         return (cost or 0.0) / self.usd if self.usd else 0.0
@@ -193,7 +196,7 @@ _SMALLEST = 1_000
 
 
 def doubt(text: str | None) -> str | None:
-    """Return a note about a budget that the first call uses up; None for another one, or none.
+    """Return a note about a budget that the first call uses up; None if it is larger, or not a budget.
 
     In an unquoted `$25` a shell replaces `$2`, so that `5` is left, which means tokens.
     """

@@ -98,14 +98,18 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 def is_secret(variable: str) -> bool:
     """Return True if an environment variable may hold a secret, by its name.
 
-    Commands of agents and other processes that do not need it do not get it.
+    Such a variable is not passed on to commands of agents, nor to other processes that can do without the variable.
     """
     name = variable.upper()
     return variable.startswith(env.API_PREFIX) or name.endswith(_SUFFIXES) or name in _NAMES
 
 
 def register_secrets(environment: Mapping[str, str]) -> None:
-    """Redact the values of secret variables from now on, also encoded, in all text that this process gives `redact`."""
+    """Redact, in all later calls of `redact` in this process, the values of secret variables and secret headers.
+
+    Encoded forms of a value are redacted as well. Values of fewer than 8 characters are not, nor are plain words that a
+    private server asks for in place of a key.
+    """
     register_values(
         value
         for key, value in environment.items()
@@ -131,7 +135,10 @@ def _is_no_key(variable: str, value: str, environment: Mapping[str, str]) -> boo
 
 
 def register_values(secrets: Iterable[str]) -> None:
-    """Redact these values from now on, also encoded, in all text that this process gives `redact`."""
+    """Redact these values and their encoded forms in all later calls of `redact` in this process.
+
+    Values of fewer than 8 characters are not redacted, because they could be part of ordinary text.
+    """
     known = set(_registered)
     for value in secrets:
         if len(value) >= _MIN_LENGTH:

@@ -82,14 +82,14 @@ def digest(files: Mapping[str, str]) -> str:
 def find_all(root: Path) -> list[ProjectSkill]:
     """Return the skills, project files and commands of a workspace, whether they are accepted or not.
 
-    Project files are those below the root, and imported files. No link is followed. One that cannot be read is returned
-    with the reason (`ProjectSkill.why`).
+    Project files are those below the root, and imported files. No link is followed. A skill or file that cannot be read
+    is in the result with the reason (`ProjectSkill.why`).
     """
     return list_all(root)[0]
 
 
 def list_all(root: Path) -> tuple[list[ProjectSkill], list[str]]:
-    """Return `find_all`, and in words what was left out because there are too many."""
+    """Return what `find_all` returns, and in words what was left out because there was too much of it."""
     left_out: list[str] = []
     names = _command_names(root)
     commands = (_file(root, f"/{name}") for name in names[:_MOST_COMMANDS])

@@ -570,7 +570,8 @@ def _quoted(text: str) -> str:
 def front_matter(text: str, most: int = MAX_FRONT) -> tuple[dict[str, Any], str]:
     """Return the front matter of a Markdown file, with every scalar as a text, and the text behind it.
 
-    Without a front matter these are an empty mapping and the whole text. `most` is its largest number of characters.
+    Without a front matter, return an empty mapping and the whole text. `most` is how many characters a front matter may
+    have.
 
     Raises:
         BadDataError: The front matter is not valid YAML, too long, too deep, or has aliases.
@@ -656,10 +657,13 @@ def _powers(kind: AgentType) -> str:
 
 
 def require_accepted(kind: AgentType, environment: Mapping[str, str], command: str) -> None:
-    """Refuse a type that the user has not accepted. `command` is the command line that accepts it, for the message.
+    """Refuse a type that the user has not accepted; record the acceptance of an accepted one again.
+
+    After that, an acceptance that an older version recorded for another text of this name no longer counts. `command`
+    is the command line that accepts the type, for the message.
 
     Raises:
-        UntrustedError: The user has not accepted it.
+        UntrustedError: The user has not accepted the type.
     """
     if not is_accepted(kind, environment):
         raise UntrustedError(

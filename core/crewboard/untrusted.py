@@ -119,7 +119,7 @@ def as_run(text: str) -> str:
 
 
 def on_one_line(text: str) -> str:
-    """Return `as_run` on one line, with marks for line breaks, at which a command or a comment ends, and for tabs."""
+    """Return a text on one line with the marks of `as_run`, and with marks for its line breaks and tabs."""
     return as_run(text).replace("\n", " ␊ ").replace("\t", "␉")
 
 

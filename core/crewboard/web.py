@@ -137,7 +137,10 @@ def with_sources(text: str, named: Sequence[str]) -> str:
 
 
 def repeats(answer: str, said: str) -> bool:
-    """Return True if an answer, without its sources, ends with the text that was said last."""
+    """Return True if an answer, without its sources, ends with `said`, the text that was said last.
+
+    False if `said` is blank.
+    """
     return bool(said.strip()) and (answer.rpartition(_SOURCES)[0] or answer).rstrip().endswith(said.strip())
 
 

@@ -49,7 +49,7 @@ _SAFE_NAME = re.compile(r"[\w@ -][\w@. -]*")
 
 
 def allow(team: TeamDirectory, *, letters: bool) -> None:
-    """Allow or forbid writing letters to the agents of an attached team, and ending them; it is stored in the team."""
+    """Allow or forbid letters to the agents of an attached team, and ending them; the team's record keeps this."""
 
     def edit(config: Config) -> None:
         if config.attached is not None:

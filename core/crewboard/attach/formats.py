@@ -211,7 +211,7 @@ def task(data: bytes) -> BoardTask | None:
 def frame(text: str) -> dict[str, Any] | None:
     """Return the frame in a letter: its whole text as a JSON object, with a `type` such as `idle_notification`.
 
-    Return None if the text is plain.
+    Return None for any other text.
     """
     if not text.lstrip().startswith("{"):
         return None
@@ -233,9 +233,9 @@ def transcript_record(line: bytes) -> dict[str, Any] | None:
 
 
 def letters_in(text: str) -> Iterator[Letter]:
-    """Yield the letters in a text of a transcript, where they are delimited as the model sees them.
+    """Yield the letters in a text of a transcript, where each is between tags that name its author.
 
-    They have no time and no mark.
+    These letters have no time and no mark.
     """
     for author, _, said in _LETTER.findall(text):
         yield Letter(author, said, 0, "")

@@ -120,7 +120,8 @@ def ask_permission(path: Path, name: str, event: dict[str, Any], limit: float = 
     """Ask the operator to permit a call of the teammate `name`, and wait for the answer.
 
     `path` is the team directory, `event` the input of the hook. Return None if Claude Code is to ask in its own dialog:
-    there was no answer within `limit` seconds, the team is foreign, or `name` is not on its roster, as a sub-agent.
+    there was no answer within `limit` seconds, the team is foreign, or `name` is not on its roster, because it is that
+    of a sub-agent.
 
     Raises:
         CrewboardError: The team cannot be read or written.

@@ -84,7 +84,7 @@ class Journals:
     def load(self, noted: Mapping[str, int]) -> None:
         """Read from the journals what was mirrored before.
 
-        `noted` are their sizes in bytes by agent, as of the last save of `mirror.json`.
+        `noted` are the sizes of the journals in bytes, by agent, as of the last save of `mirror.json`.
         """
         for name in self._team.agent_names():
             journal, size = self._team.agent(name).journal, noted.get(name, 0)

@@ -97,9 +97,11 @@ class Asks:
         self.state = AsksState()
 
     def note_session(self, session: formats.Session, lead: AgentState, agents: Iterable[AgentState]) -> None:
-        """Show the permission prompt in the lead's terminal as a request; cancel the request of an earlier prompt.
+        """Show the prompt in the lead's terminal as a request; cancel that of an earlier prompt.
 
-        No request is made if a permission of the team is pending already. Sets `lead.waiting_for`.
+        The prompt asks for a permission. The request is from that of `agents` which began a call last, because Claude
+        Code does not say whom the prompt is about; else from the lead. No request is made if a permission of the team
+        is pending already. Sets `lead.waiting_for`.
         """
         waits = session.status == "waiting"
         lead.waiting_for = (session.waiting_for or "an answer in its terminal") if waits else None
@@ -662,7 +664,7 @@ class MirrorThread:
     """Mirrors a team in a thread of its own, from `start` until `stop` or the end of the process.
 
     It mirrors soon after a file changed, and every `SWEEP` seconds anyway, because file events can be missed.
-    `on_error` gets the text of each error.
+    `on_error` gets the text of each error, except for one that comes again at the next attempt.
     """
 
     def __init__(self, team: TeamDirectory, *, on_error: Callable[[str], None] = log.warning) -> None:

@@ -11,9 +11,9 @@ from crewboard.skill_files import ProjectSkill
 
 
 def accept(team: Team, thing: AgentType | ProjectSkill | McpServer) -> None:
-    """Accept a type, skill or MCP server of the project for this user, until it changes, and record that in the team.
+    """Accept a type, skill or MCP server of the project for this user, until it changes; record that in the team.
 
-    Needs of agents that wait for an accepted server end.
+    Needs of agents that wait for an accepted server end. A team that the user has not adopted is not changed.
 
     Raises:
         StorageError: The acceptance could not be recorded.

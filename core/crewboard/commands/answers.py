@@ -70,14 +70,14 @@ def _list_ids(idents: list[str]) -> str:
 
 
 def approve(team: Team, request_id: str, **answer: Unpack[Decision]) -> Request:
-    """Approve a plan, with `terms` that hold until the result, or a permission, a shutdown, or the work on a task.
+    """Approve a plan, a permission, a shutdown, or the work on a task; return the decided request.
 
-    `answer` has the rest of the decision, see `Decision`. Return the decided request.
+    `answer` has the rest of the decision, see `Decision`. Its `terms` are for a plan, and hold until the result.
 
     Raises:
         BadDataError: The answer changed nothing; the message says why.
-        UsageError: The terms do not fit the plan or its agent, a note is on lines that the plan does not have, there
-            are both notes and an `edited` plan, or the edited plan is empty.
+        UsageError: The terms do not fit the plan or its agent, or an agent gives them; a note is on lines that the plan
+            does not have; there are both notes and an `edited` plan; or the edited plan is empty.
     """
     edited, terms = answer.get("edited"), answer.get("terms")
     # Of an empty one, the agent would read nothing, and carry out its own.
@@ -101,13 +101,13 @@ def approve(team: Team, request_id: str, **answer: Unpack[Decision]) -> Request:
 def check_terms(
     team: Team, name: str, plan: str, terms: Terms, payload: Mapping[str, JsonValue] = MappingProxyType({})
 ) -> Terms | None:
-    """Return valid terms for a `plan` of the agent `name`, with tools and steps sorted; None if they change nothing.
+    """Return valid terms for a `plan` of the agent `name`, tools and steps in order; None if they change nothing.
 
-    They also name the files and commands that only held and refused steps name, which are denied; `payload`, that of
-    the request, has the files and commands of the plan.
+    The returned terms also name the files and commands that only held and refused steps name, because these are denied.
+    `payload` is that of the request, with the files and commands of the plan.
 
     Raises:
-        UsageError: The terms do not fit the plan or the agent, or not the operator gives them.
+        UsageError: The terms do not fit the plan or the agent, or an agent gives them.
         BadDataError: The agent is one of Claude Code, and the terms are about more than steps.
     """
     if team.by != OPERATOR:
@@ -142,11 +142,13 @@ def check_terms(
 
 
 def release(team: Team, request_id: str, steps: Sequence[int]) -> Request:
-    """Approve steps, by number, that the approval of a plan held, and tell the agent. Idempotent. Return the request.
+    """Approve steps that were held when their plan was approved, given by number, and tell the agent. Idempotent.
+
+    Return the request.
 
     Raises:
         BadDataError: There is no such plan, it is not approved, or the work on it is over; nothing was changed.
-        UsageError: A step is not held, or not the operator gives the command.
+        UsageError: A step is not held, or an agent gives the command.
     """
     if team.by != OPERATOR:
         raise UsageError("only the operator releases a step of a plan")
@@ -238,7 +240,11 @@ def _left_out(plan: str, terms: Terms) -> tuple[list[int], list[int]]:
 
 
 def plan_overlaps(team: Team, request: Request) -> list[str]:
-    """Return a sentence for each plan of another agent that names files of this plan, and whether it holds them."""
+    """Return a sentence for each plan of another agent that names files of this plan; empty if this is no plan.
+
+    With the setting `collisions` at `claims`, the sentence also says if the other agent holds these files until its
+    result.
+    """
     if request.type != "plan_approval":
         return []
     statuses = {name: team.directory.agent(name).status.load() for name in team.config.names}

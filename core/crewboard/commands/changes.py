@@ -211,7 +211,7 @@ def name_keys(keys: tuple[KeyLine, ...]) -> str:
 def take_snapshot(team: Team, name: str) -> tuple[str, ...]:
     """Take a new snapshot of an agent's checkout, if it has one; for an agent on a host, fetch the newest snapshot.
 
-    Return descriptions of what the snapshot could not take in.
+    Return descriptions of what the snapshot could not take in; empty if nothing is missing, or there is no snapshot.
 
     Raises:
         CrewboardError: The checkout cannot be read.
@@ -257,16 +257,17 @@ def merge(  # noqa: PLR0913  the options of the command
 ) -> Merge | None:
     """Merge the work of an agent, committed or not, into the branch that is checked out, or into the branch `into`.
 
-    Return None if all of it is there already. `how` says whether it becomes one commit (`squash`), a merge commit or
-    several commits (`rebase`), and `message` is that of the new commits. With `now`, merge the last snapshot even while
-    the agent is at work. With `dry_run`, only check that it would work. With `unchecked`, merge even if the agent's
-    last check failed. With `sha256`, merge only the work that was shown (`Changes.sha256`), and with `onto`, the record
-    of a preview, only on the same commit of the same branch. `agree` is called with the work before a commit is made,
-    and may raise. `warn` is called with a text, before the branch is moved, if the merge adds what looks like a key.
+    Return the merge; None if all of the work is in that branch already. `how` says whether the work becomes one commit
+    (`squash`), a merge commit or several commits (`rebase`), and `message` is that of the new commits. With `now`,
+    merge the last snapshot even while the agent is at work. With `dry_run`, only check that the merge would work. With
+    `unchecked`, merge even if the agent's last check failed. With `sha256`, merge only the work that was shown
+    (`Changes.sha256`), and with `onto`, the record of a preview, only on the same commit of the same branch. `agree` is
+    called with the work before a commit is made, and may raise. `warn` is called with a text, before the branch is
+    moved, if the merge adds what looks like a key.
 
     Raises:
-        UsageError: There is no such agent or branch, the agent has no worktree, the branch is checked out elsewhere, or
-            the repository is that of another project.
+        UsageError: There is no such agent or branch, the agent has no worktree, the branch is checked out elsewhere,
+            the message is empty, or the repository is that of another project.
         BadDataError: The work has conflicts, its check failed, it was discarded, it or the branch is not what was
             shown, or the merge would overwrite what the user did not commit.
         TryLaterError: The agent is at work, or git or another merge is.
@@ -336,10 +337,12 @@ def _warn_of_keys(
 
 
 def target_name(team: Team, into: str | None) -> str:
-    """Return the name of the branch that a merge into `into` goes to; `HEAD` if that is None and none is checked out.
+    """Return the name of the branch that a merge into `into` goes to; None means the branch that is checked out.
+
+    Return `HEAD` if `into` is None and no branch is checked out.
 
     Raises:
-        UsageError: There is no branch `into`, or it is checked out elsewhere.
+        UsageError: There is no branch `into`, it is checked out elsewhere, or git takes its name for something else.
     """
     return _target(workspaces.open_home(team.directory), into).name
 
@@ -400,10 +403,11 @@ def open_pull_request(
 ) -> PullRequest | None:
     """Push the work of an agent in one commit as its branch, and open a pull request with gh; merge nothing here.
 
-    If a pull request of the branch is open, it gets the new commit. The branch to merge into is `into`, else the one
-    that is checked out. git and gh run with the user's settings, hooks and credentials. Return None if all of the work
-    is in that branch already. `message`, `now`, `unchecked` and `warn` are as in `merge`. Before the push, `agree` is
-    called with the work, the place it is pushed to (`crew/NAME of REMOTE`) and the branch to merge into, and may raise.
+    Return the pull request; None if all of the work is in the branch to merge into already: `into`, else the one that
+    is checked out. If a pull request of the agent's branch is open, it gets the new commit. git and gh run with the
+    user's settings, hooks and credentials. `message`, `now`, `unchecked` and `warn` are as in `merge`. Before the push,
+    `agree` is called with the work, the place it is pushed to (`crew/NAME of REMOTE`) and the branch to merge into, and
+    may raise.
 
     Raises:
         UsageError: gh, a remote or a branch is missing, there is no such agent, or it has no worktree.
@@ -446,7 +450,9 @@ def open_pull_request(
 
 
 def ask_to_resolve(team: Team, name: str) -> Message:
-    """Send an agent a message that asks to merge the user's branch into its own, and to resolve the conflicts there.
+    """Send an agent a message that asks it to merge the user's branch into its own and resolve the conflicts.
+
+    Return the message.
 
     Raises:
         UsageError: There is no such agent, it has no worktree, its work has no conflicts, or its host does not have
@@ -472,14 +478,14 @@ def ask_to_resolve(team: Team, name: str) -> Message:
 def merge_into_branch(
     team: Team, name: str, branch: str, *, sha256: str | None = None, message: str | None = None
 ) -> Merge | None:
-    """Merge the work of an agent, for a lead, into a branch that is not checked out.
+    """Merge the work of an agent, for a lead, into a branch that is not checked out; return the merge.
 
-    A missing branch is made at HEAD, and removed if the merge fails. With `sha256`, merge only the work that was shown
-    (`Changes.sha256`). Return None if all of it is there already.
+    Return None if all of the work is in the branch already. A missing branch is made at HEAD, and removed if the merge
+    fails. With `sha256`, merge only the work that was shown (`Changes.sha256`).
 
     Raises:
-        UsageError: There is no such agent, it has no worktree or is on a host, or the branch is checked out or has a
-            name that git does not take for it alone.
+        UsageError: There is no such agent, it has no worktree or is on a host, the branch is checked out, or its name
+            is invalid or means something else to git.
         BadDataError: The work has conflicts, or is not what was shown.
         TryLaterError: The agent is at work, or another merge is under way.
     """
@@ -573,7 +579,7 @@ def _nothing_to_undo(team: Team, name: str | None) -> UsageError:
 
 
 def recover(team: Team) -> bool:
-    """Finish or take back a merge or undo whose process was killed; return False if there is none."""
+    """Finish or take back a merge or undo whose process was killed; return False if none was interrupted."""
     if merging.load(team.directory).move is None:
         return False
     with merging.open_mover(team.directory, workspaces.open_home(team.directory)):
@@ -697,10 +703,10 @@ def forget(team: Team, name: str, *, base: bool) -> str | None:
 
 
 def list_worktrees(team: Team) -> list[ListedWorktree]:
-    """Return the worktrees of the agents, and what is left of removed ones.
+    """Return the worktrees of the agents, and what is left of those of removed agents.
 
     Raises:
-        NoRepositoryError: The root is in no repository.
+        NoRepositoryError: There are worktrees, but the root is in no repository.
     """
     hired = [name for name in team.config.names if worktree_of(team, name) is not None]
     try:
@@ -731,10 +737,10 @@ def list_worktrees(team: Team) -> list[ListedWorktree]:
 def prune(team: Team) -> tuple[list[str], list[str]]:
     """Remove the worktrees and refs left of removed agents, except for those with unmerged work.
 
-    Return the names of the agents whose are removed, and of those whose are kept.
+    Return two lists of names: agents whose worktrees and refs were removed, and agents whose were kept.
 
     Raises:
-        NoRepositoryError: The root is in no repository.
+        NoRepositoryError: There are worktrees, but the root is in no repository.
     """
     left = [each for each in list_worktrees(team) if each.removed]
     gone = [each.name for each in left if each.changes is None]
@@ -746,7 +752,7 @@ def prune(team: Team) -> tuple[list[str], list[str]]:
 
 
 def worktree_of(team: Team, name: str) -> Worktree | None:
-    """Return the worktree of an agent; None if it works in the shared tree."""
+    """Return the worktree of an agent; None if the agent works in the shared tree, or has no spec."""
     spec = team.directory.agent(name).spec.load_or_none()
     return spec.worktree if spec is not None else None
 
@@ -767,7 +773,7 @@ def require_worktree(team: Team, name: str) -> Worktree:
 
     Raises:
         UsageError: There is no such agent, or it works in the shared tree.
-        BadDataError: The team mirrors one of Claude Code, whose agents have none.
+        BadDataError: The team is one of Claude Code, whose agents have no worktrees here.
     """
     worktree = worktree_of(team, team.member(name).name)
     if worktree is None:

@@ -97,7 +97,7 @@ class Team(Struct, frozen=True):
     def worker_environment(self) -> Mapping[str, str]:
         """Return the environment of workers that are started now.
 
-        It selects the offline model, or the server of the team's settings, if the team uses that.
+        It selects the offline model if the team uses that, else the server of the team's settings, if there is one.
         """
         if self.offline:
             return {**self.environment, env.OFFLINE: "1"}
@@ -203,9 +203,9 @@ def create(
     url: str | None = None,
     new_settings: Callable[[], Mapping[str, object]] = dict,
 ) -> Team:
-    """Create a team and return it. With `url`, its records are kept in the PostgreSQL database there.
+    """Create a team and return it. With `url`, the team's records are kept in that PostgreSQL database.
 
-    `new_settings` returns the settings that it begins with.
+    `new_settings` returns the settings that the team begins with.
 
     Raises:
         UsageError: The name is invalid or taken, or the address cannot be used.
@@ -223,7 +223,7 @@ def create(
 
 
 def adopt(team: Team) -> bool:
-    """Mark a foreign team as this user's own; return False if it was that already.
+    """Mark a foreign team as this user's own; return False if it was the user's own already.
 
     Raises:
         StorageError: The mark cannot be written.
@@ -353,7 +353,7 @@ def check_credentials(environment: Mapping[str, str]) -> None:
 
 
 def how_to_follow(team: Team, found: endpoint.RedirectedError) -> str:
-    """Return in words how to make agents of a team use the server that theirs redirects to."""
+    """Return in words how to make agents of a team use the server `found`, to which their present server redirects."""
     environment = team.worker_environment
     variable = endpoint.url_variable(environment)
     if found.base is None:
@@ -438,7 +438,7 @@ def require_spec(name: str, spec: Spec | None) -> Spec:
 def require_price(team: Team, budget: str | None, model: str) -> None:
     """Check that a budget can be parsed, and if it is in money, that the price of the model is known.
 
-    Without a price it would never be reached. With the offline model, no price is needed.
+    Without a price, a budget in money would never be reached. With the offline model, no price is needed.
 
     Raises:
         UsageError: The budget has another form than `parse_budget` reads, or the price is unknown.

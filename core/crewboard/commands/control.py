@@ -21,7 +21,7 @@ STATUS_QUESTION = "You were interrupted. Say in a few sentences where you stand,
 def interrupt(team: Team, name: str, text: str = "") -> Message:
     """End the present turn or command of an agent and make it read `text`, by default a question about its state.
 
-    It keeps its assignment and its plan gate. Return the message.
+    The agent keeps its assignment and its plan gate. Return the message.
 
     Raises:
         UsageError: There is no such agent.
@@ -102,7 +102,8 @@ def change_limits(
     The budget `NONE` removes the agent's budget. `window` and `max_reply`, in tokens, hold from the next run on.
 
     Raises:
-        UsageError: There is no such agent, the budget has another form, or the model has no price.
+        UsageError: There is no such agent, `parse_budget` cannot read the budget, or it is in money and the model has
+            no price.
     """
     agent = team.own_agent(name)
     given = {"budget": budget, "max_turns": max_turns, "window": window, "max_reply": max_reply}
@@ -141,7 +142,8 @@ def raise_limits(team: Team, name: str, *, budget: str | None = None, max_turns:
     Return the number of the new run, None if it was not resumed.
 
     Raises:
-        UsageError: There is no such agent, the budget has another form, or the model has no price.
+        UsageError: There is no such agent, `parse_budget` cannot read the budget, or it is in money and the model has
+            no price.
         CredentialsError: There is no API key to resume it with.
     """
     change_limits(team, name, budget=budget, max_turns=max_turns)
@@ -154,7 +156,7 @@ def raise_team_budget(team: Team, amount: str | None) -> list[str]:
     Return the names of those that were resumed.
 
     Raises:
-        UsageError: The amount has another form.
+        UsageError: `parse_budget` cannot read the amount, or it is the first in money and a model has no price.
         CredentialsError: There is no API key to resume them with.
     """
     waiting = [name for name in team.config.names if stopped_by_limit(team, name) and not _may_go_on(team, name)]

@@ -48,8 +48,8 @@ class Hire:
     """The arguments of `spawn`.
 
     `given` are the names of the flags that the caller chose; None for all of them. If the agent exists and is idle,
-    these must be as it was hired with. If `foreground`, the caller waits for the result itself, and no result mail is
-    sent. `prompt_id` is the id of the prompt, for a caller that must find it again after a crash.
+    these flags must be those that it was hired with. If `foreground`, the caller waits for the result itself, and no
+    result mail is sent. `prompt_id` is the id of the prompt, for a caller that must find the agent again after a crash.
     """
 
     name: str
@@ -240,7 +240,8 @@ _LONGEST_PARENT = 20
 def send_explorer(team: Team, question: str, prompt_id: str) -> Assignment:
     """Hire an explorer, an agent that answers one question, for the agent that gives the command.
 
-    It ends after its report, or with that agent. A call with a `prompt_id` that was used before hires no other one.
+    The explorer ends after its report, or with that agent. A second call with the same `prompt_id` hires no other one,
+    and returns the first assignment.
 
     Raises:
         UsageError: The agent is an explorer itself, or the question is empty.
@@ -385,8 +386,8 @@ def _engine_of(team: Team, hire: Hire, kind: AgentType) -> str | None:
 def usual_engine(config: Config, kind: AgentType, *, is_for_model: bool) -> str | None:
     """Return the name of the engine of agents of a type whose hire names none; None for the model.
 
-    That is the engine of the type, else of the team, unless it cannot do their work, they are leads, or `is_for_model`
-    says that they get the model in any case.
+    An engine of the type comes first. The team's engine is for agents whose work it can do and that are no leads.
+    `is_for_model` is True if agents get the model unless their type has an engine.
     """
     # With one, a lead reviews no plans and merges nothing, so its own hire has to name it.
     if kind.engine or is_for_model or kind.name == LEAD:
@@ -642,11 +643,10 @@ class Resume(TypedDict, total=False):
 
 
 def resume(team: Team, name: str, **changes: Unpack[Resume]) -> int:
-    """Start a stopped or dead agent again, with its conversation; return the run once its worker is running or queued.
+    """Start a stopped or dead agent again, with its conversation; return the run's number once it is up or queued.
 
-    A running agent is left alone; one that is about to end is started again after its end. If another command starts
-    it with the same options, wait for that. On a team with hosts it runs where its hire allows, or on `host` from now
-    on.
+    A running agent is left alone; one that is about to end is started again after its end. If another command starts it
+    with the same options, wait for that. On a team with hosts it runs where its hire allows, or on `host` from now on.
 
     Raises:
         UsageError: There is no such agent or host, it is an explorer, or its model does not take its options.
@@ -864,8 +864,8 @@ def tell_lead(team: Team, text: str, flags: HireOptions | None = None, model: st
 def resume_all(team: Team, names: Sequence[str] = (), **changes: Unpack[Resume]) -> tuple[list[str], list[str]]:
     """Resume all agents, or those of `names`, that are not running or are about to end, at the same time.
 
-    Return the names of those that were resumed, and of those that did not end after all. Without names, explorers are
-    left out: their agents send new ones.
+    Return the names of those that were resumed, and of those that were about to end and did not. Without names,
+    explorers are left out: their agents send new ones.
 
     Raises:
         UsageError: There is no agent of one of the names.

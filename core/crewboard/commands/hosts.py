@@ -57,7 +57,7 @@ def join(root: Path, name: str | None, url: str) -> TeamDirectory:
 
 
 def choose(root: Path, name: str | None, url: str | None) -> TeamDirectory:
-    """Return the team that gets a host on this machine; with `url`, one in the database there, which is not joined yet.
+    """Return the team that gets a host on this machine; with `url`, that in the database, without joining it yet.
 
     Raises:
         UsageError: There is no such team, or the folder is another team's.

@@ -114,8 +114,10 @@ def broadcast(team: Team, text: str, to: list[str] | None = None) -> list[Messag
 def send_to_each(left: list[str], send: Callable[[str], object]) -> None:
     """Call `send` for each name in `left`; remove the name after each call, so that a retry sends nothing twice.
 
+    An error of the first call is raised as it is, unless a full disk, for example, would stop the other calls as well.
+
     Raises:
-        StorageError: A call failed after others succeeded; the message says which did.
+        StorageError: A call failed after others succeeded, and the message says which did; or nothing can be stored.
     """
     names = list(left)
     for at, name in enumerate(names):
@@ -271,7 +273,7 @@ def _ended_run(team: Team, name: str) -> int | None:
 def forget_agent(team: Team, name: str) -> None:
     """Forget what the operator has acknowledged and read of an agent that is being removed.
 
-    Else it would count for the next agent of that name, whose mailbox begins at its first byte again.
+    Else those records would count for the next agent of that name, whose mailbox begins at its first byte again.
     """
 
     def forget(state: OperatorState) -> None:

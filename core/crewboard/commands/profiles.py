@@ -134,7 +134,9 @@ def _kept(flags: HireOptions) -> HireOptions:
 def fill(hire: Hire, profile: Profile) -> Hire:
     """Return the hire with what it leaves open filled in from a profile.
 
-    A flag counts as said if it is in `hire.given`, or in the profile if it differs from the default there.
+    Flags that `hire.given` does not name are those of the profile, except for the task and the permission to run
+    without a sandbox; if `given` is None, it counts as empty. In the returned hire, `given` also names the flags in
+    which the profile differs from the defaults.
     """
     given = hire.given or frozenset()
     said = {*given, "task", "unsafe_no_sandbox", *({"worktree"} if "base" in given else ())}

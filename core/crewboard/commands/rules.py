@@ -40,7 +40,10 @@ _MAX_PATTERN = 500
 
 
 def covers(request: Request, scope: str, rule_for: RuleFor = "agent", agent_type: str = "") -> str:
-    """Return in words which further calls a rule of this scope allows, for agents as `rule_for` says."""
+    """Return in words which further calls a rule of this scope allows.
+
+    `rule_for` says for which agents the rule is; `agent_type` is the type, if it is for one.
+    """
     who = request.from_ if rule_for == "agent" else _describe_agents(agent_type if rule_for == "type" else None)
     tool, scope = str(request.payload.get("tool", "")), as_run(scope)
     if tool == "bash":
@@ -76,7 +79,7 @@ def approve_with_rule(
 
     Raises:
         BadDataError: The answer changed nothing, or the request cannot be read. No rule was added.
-        UsageError: The request proposes no rule, or an agent asks for one.
+        UsageError: The request proposes no rule, or an agent gives the command.
     """
     roster.require_own_agents(team.directory)
     _require_operator(team)

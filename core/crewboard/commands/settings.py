@@ -35,11 +35,11 @@ def set_approver(team: Team, who: str) -> None:
 
 
 def set_budget(team: Team, amount: str | None) -> None:
-    """Set the budget of the whole team, in a form that `parse_budget` reads, such as `$5` or `200k`; None removes it.
+    """Set the budget of the whole team, in a form that `parse_budget` reads, as `$5` or `200k`; None removes it.
 
     Raises:
-        UsageError: The amount has another form; or it is the first budget in money, and a model of the team's setting
-            or of a running agent has no price.
+        UsageError: `parse_budget` cannot read the amount; or it is the first budget in money, and a model of the team's
+            setting or of a running agent has no price.
         BadDataError: The agents of the team belong to another program.
     """
     roster.require_own_agents(team.directory)

@@ -142,10 +142,10 @@ def blocking_reasons(team: Team, task: Task) -> list[str]:
 
 
 def owner_problem(team: Team, task: Task, name: str) -> str | None:
-    """Return why the owner `name` of a task does not work on it; None if it is running and has not left it.
+    """Return why the owner `name` of a task does not work on it; None if the agent runs and has not left the task.
 
-    The reasons are `dead`, `not running`, `gone` if it is not on the team any more, and `rests` if it is running and
-    ended its assignment without an outcome of the task.
+    The reasons are `dead`, `not running`, `gone` if the agent is not on the team any more, and `rests` if it is running
+    and ended its assignment without an outcome of the task.
     """
     agent, config = team.directory.agent(name), team.config
     if agents.is_running(agent, attached=config.attached is not None):

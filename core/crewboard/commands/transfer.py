@@ -65,7 +65,7 @@ def _change(place: RecordKey[Config], **changes: object) -> None:
 
 @contextlib.contextmanager
 def taken_in(team: Team, folder: Path) -> Iterator[TeamDirectory]:
-    """Copy a folder that `export` wrote to a private temporary one, and yield it, for `import_` into `team`.
+    """Copy a folder that `export` made into a private temporary one, and yield the copy, to import it into `team`.
 
     So what is imported is what the user has looked at, even if an agent changes `folder` meanwhile.
 

@@ -102,12 +102,12 @@ class Mail:
 
     @property
     def from_operator(self) -> bool:
-        """Return True if the operator wrote it."""
+        """Return True if the operator wrote this mail."""
         return self.author == OPERATOR
 
     @property
     def from_above(self) -> bool:
-        """Return True if the operator or the lead wrote it."""
+        """Return True if the operator or the lead wrote this mail."""
         return self.author in {OPERATOR, LEAD}
 
 
@@ -150,7 +150,10 @@ class Conversation:
         return self.type == LEAD
 
     def facts(self, clause: str) -> dict[str, str]:
-        """Return default values of the words that a phrase quotes, for those that the `clause` does not give."""
+        """Return default values of the words that a phrase quotes, for a clause that does not give them.
+
+        The text of `clause` is a part of the default of `content`.
+        """
         own = [text for text in re.findall(r"`([^`\n]+)`", self.system) if re.search(r"\w\s.*test|^pytest", text)]
         mail = [one for one in mail_in(self.before) if not one.from_operator and one.kind not in _UNTOLD]
         told = bullets([f"{one.kind} from {one.author}: {first_line(one.text)}" for one in mail[-12:]])

@@ -27,7 +27,7 @@ class Incoming:
 
 
 class Client:
-    """A connection of a client: its requests, and the answers to it."""
+    """One connection of a client, with its requests and the answers to them."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader

@@ -46,9 +46,10 @@ _PATH = re.compile(
 
 
 class Step(Call, frozen=True):
-    """A tool to call. With `each`, call it once for each path or name in that word of the clause, or in that result.
+    """A tool to call, once, or with `each`, once for each path or name in a word or a result.
 
-    `each` is `names`, another word, or the name of a tool that was called before.
+    `each` is `names` or another word of the clause, or the name of a tool that was called before, whose result is then
+    meant.
     """
 
     each: str = ""
@@ -135,9 +136,9 @@ class ForUnknown(str):
 def understand(text: str, *, lead: bool, members: frozenset[str] | None = None) -> tuple[Order | str, ...]:
     """Return the clauses of a text: an order for each that is understood, and the text of each other one.
 
-    They keep their order, but agents without work are hired first. If a clause that is not understood may forbid the
-    others, return the whole text as one clause. In a text for a lead, a line can be addressed to one of the `members`
-    of its team; if they are not known, to any name.
+    The clauses stay in the order of the text, but agents without work are hired first. If a clause that is not
+    understood may forbid the others, return the whole text as one clause. In a text for a lead, a line can be addressed
+    to one of the `members` of its team; if they are not known, to any name.
     """
     pieces = list(_split_by_addressee(text, members)) if lead and len(text) <= _LONGEST_TEXT else []
     if any(type(piece) is not str for piece in pieces):
@@ -198,7 +199,10 @@ def understand(text: str, *, lead: bool, members: frozenset[str] | None = None) 
 
 
 def orders_in(text: str, *, lead: bool) -> list[Order]:
-    """Return the clauses of a text that are understood."""
+    """Return an order for each clause of a text that is understood.
+
+    `lead` is True for a text to a lead.
+    """
     return [clause for clause in understand(text, lead=lead) if isinstance(clause, Order)]
 
 
@@ -338,7 +342,7 @@ def _parts_by_name(line: str, members: frozenset[str] | None) -> Iterator[str]:
 
 
 def names_in(text: str) -> list[str]:
-    """Return the names of a list such as `alice, bob and carol`."""
+    """Return the names of a list such as `alice, bob and carol`, in lower case, without `the` and `@`."""
     names = (name.lower().removeprefix("the ").lstrip("@") for name in _listed(text))
     return [name for name in names if name]
 

@@ -76,7 +76,7 @@ _MOST_EXAMPLES = 6
 def respond(talk: Conversation, scenarios: Sequence[Scenario]) -> Reply:
     """Return the reply to a request.
 
-    Its stop reason is a refusal (`stop_details`) if nothing of the mail was understood.
+    If nothing of the mail was understood, its `stop_details` say so, while its stop reason stays that of an answer.
     """
     if talk.wants_summary:
         transcript = "\n".join(map(_in_transcript, talk.entries)).splitlines()

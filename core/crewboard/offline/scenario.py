@@ -90,9 +90,10 @@ def copy_sample(to: Path) -> Path:
 
 
 def play(turns: Sequence[Turn], replies: Iterable[Sequence[Done]]) -> tuple[Turn | None, list[Done]]:
-    """Return the turn to play next, and the calls that were made before the last turn to answer mail.
+    """Return the turn to play next, and the calls that answered mail before the final turn is said.
 
-    `replies` are the results of the calls of each reply so far. The turn is None if the last one has been played.
+    `replies` are, for each reply so far, the results of its calls; none for a reply without calls. The turn is None if
+    the final one, which has no calls of its own, has been said.
     """
     place, current = 0, turns[0]
     used: set[int] = set()

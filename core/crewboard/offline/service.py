@@ -147,7 +147,10 @@ async def misbehave_in_stream(fault: Fault, client: Client) -> None:
 
 @dataclass
 class Service:
-    """Answers requests. `pace` multiplies every delay, and `window` is the most input tokens of a request."""
+    """The answers of the server to requests.
+
+    `pace` multiplies every delay, and `window` is the most input tokens of a request.
+    """
 
     pace: float = 0
     faults: Faults = field(default_factory=Faults)
@@ -263,7 +266,7 @@ class Service:
             await (misbehave_in_stream(fault, client) if fault is not None and breaks else client.end_stream())
 
     def stream(self, whole: dict[str, Any], _asked: Request, speed: Speed) -> Iterator[Event]:
-        """Yield the events of a stream for the message `whole`, with pauses for its speed."""
+        """Yield the events of a stream for the message `whole`, with the pauses of `speed`."""
         return events(whole, speed)
 
 

@@ -89,9 +89,9 @@ def find_objection(
 ) -> Objection | None:
     """Return why the agent `name` should not change `file` with a file tool, by the team's setting `collisions`.
 
-    None if nothing is against it. `file` is a path from the workspace's root, `own` is what the agent itself changed
-    and planned, and `last_change` is when it last changed this file. It is cheap enough for each tool call: only
-    statuses that changed since the last one are read.
+    None if nothing is against the change. `file` is a path from the workspace's root, `own` is what the agent itself
+    changed and planned, and `last_change` is when the agent last changed this file, None if it has not. The check is
+    cheap enough for each tool call: only statuses that changed since the last check are read.
     """
     config = roster.load(team)
     if config.collisions == "warn":
@@ -156,7 +156,10 @@ class _Other(Struct, frozen=True):
 
 
 def names_file(named: str, path: str, root: str) -> bool:
-    """Return True if a plan's entry is a file, or a folder that contains it; both absolute or relative to `root`."""
+    """Return True if a plan's entry `named` is the file at `path`, or a folder that contains the file.
+
+    Both are absolute, or relative to `root`. False for an entry that leads out of `root`, or that has `..`.
+    """
     planned = path_of_entry(named, root)
     if planned is None:
         return False
@@ -251,10 +254,10 @@ def _command_words(command: str) -> list[str]:
 def denied_by_steps(
     plan: str, payload: Mapping[str, JsonValue], root: str, left_out: Collection[int]
 ) -> list[StepNames]:
-    """Return the files and commands that only steps in `left_out` of a plan name; steps without any are left out.
+    """Return the files and commands that only steps in `left_out` of a plan name, for each step that has any.
 
-    What an approved step names stays allowed, including the folder that a file is in and the command that begins with
-    it.
+    What an approved step names stays allowed, including the folder that such a file is in and the command that begins
+    with such a command.
     """
     if not left_out:
         return []

@@ -129,7 +129,7 @@ def outage_pause(failures: int, wait: float) -> float:
 def extend_outage(agent: AgentDirectory, address: str, wait: float, error: str, since: float) -> float:
     """Record that an attempt failed in an outage that began at `since`; return the seconds until the next attempt.
 
-    Attempts that fail at the same time count once.
+    `wait` is the pause in seconds that the API asked for, 0 if none. Attempts that fail at the same time count once.
     """
 
     def edit(old: Cooldown | None, now: float) -> Cooldown:
@@ -146,9 +146,10 @@ def extend_outage(agent: AgentDirectory, address: str, wait: float, error: str, 
 
 
 def may_try(agent: AgentDirectory, address: str) -> bool:
-    """Return True if an agent may call a server once although its outage goes on: no other agent did so just before.
+    """Return True if an agent may call a server once although its outage goes on, and record that attempt.
 
-    A user who starts an agent may have corrected the cause, and should not have to wait until that is noticed.
+    False if an agent tried within the last `TRY_INTERVAL` seconds. A user who starts an agent may have corrected the
+    cause, and should not have to wait until that is noticed.
     """
     may = False
 
@@ -163,7 +164,7 @@ def may_try(agent: AgentDirectory, address: str) -> bool:
 
 
 def end_outage(agent: AgentDirectory, address: str) -> None:
-    """Record that the API is available again; its pause is over."""
+    """End the outage of a server and its pause, because the server answered; without an outage, do nothing."""
 
     def edit(old: Cooldown | None, now: float) -> Cooldown:
         return _lasting(agent, 0, old.error if old else "", now)
@@ -200,7 +201,10 @@ def note_too_large(agent: AgentDirectory, address: str, size: int) -> None:
 
 
 def too_large(agent: AgentDirectory, address: str) -> int:
-    """Return the bytes of a request that a server refused within `SIZE_REMEMBERED` seconds; 0 if none is known."""
+    """Return the size in bytes of a request that a server refused as too large; 0 if none is known.
+
+    A refusal counts for `SIZE_REMEMBERED` seconds.
+    """
     known = current(agent, address)
     if known is None or not 0 <= hosts.now(agent.team) - known.too_large_at < SIZE_REMEMBERED:
         return 0

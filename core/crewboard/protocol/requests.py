@@ -245,12 +245,15 @@ def ask(  # noqa: PLR0913  each is a field of the request
     answers: Mapping[str, str] = MappingProxyType({}),
     by_mail: bool = True,
 ) -> Request:
-    """Open a request, notify `to` unless `by_mail` is False, and return it. The same id again changes nothing.
+    """Open a request, notify `to` unless `by_mail` is False, and return the request.
 
-    A plan gets the notes on the plan that it `supersedes`, with the `answers` to them by the id of the note.
+    If the id exists, the existing request is returned, and is pending again if it was cancelled because its worker had
+    ended. A pending request that this one `supersedes` is cancelled. A plan gets the notes on the plan that it
+    supersedes, with the `answers` to them by the id of the note.
 
     Raises:
         UsageError: There is no note with the id of an answer.
+        BadDataError: The file of a request is damaged.
     """
     before = load(team, supersedes) if supersedes is not None else None
     require_notes(before, answers)
@@ -322,7 +325,7 @@ def respond(
 def release(team: TeamDirectory, request: Request, terms: Terms, steps: Sequence[int], now: float) -> Request:
     """Give an approved plan `terms` in which these steps are no longer held, and tell its agent; return the request.
 
-    Doing it again changes nothing.
+    A repeated call changes nothing.
 
     Raises:
         BadDataError: Its terms have changed meanwhile; nothing was changed.
@@ -367,7 +370,7 @@ def ineffective_reason(message: Message, request: Request | None) -> str | None:
 def judge_effect(team: TeamDirectory) -> Callable[[Message], str | None]:
     """Return a function that does what `ineffective_reason` does, for any message of the team.
 
-    It reads the requests once, at the first response. For a damaged request it returns None.
+    The function reads the requests once, at the first response. For a damaged request it returns None.
     """
 
     @cache

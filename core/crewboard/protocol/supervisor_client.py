@@ -320,6 +320,10 @@ def ensure_running(team: TeamDirectory) -> None:
 
     An agent needs one while its worker lives, and until the end of its last run is finalized. Agents of another
     program, and agents of a team with hosts, need none.
+
+    Raises:
+        TryLaterError: Agents of the team run on another machine.
+        UntrustedError: There is no private folder for the supervisor's socket, or the team is foreign.
     """
     if roster.is_attached(team) or is_alive(team):
         return

@@ -327,8 +327,8 @@ class ActivityReader:
 def why_failed(task: Task, activity: Sequence[Activity]) -> str | None:
     """Return why a task failed, in its owner's words; None if the owner's `activity` does not say.
 
-    The task itself does not say it. It is the text with or after the call that marked the task as failed, or the end of
-    an assignment shortly before.
+    The reason is the end of the assignment after the call that marked the task as failed, else the text that came with
+    that call. Without such a call, it is the end of an assignment a few seconds before the failure.
     """
     at = max((at for at, what in enumerate(activity) if what.fails_task == task.id), default=None)
     if at is None:
@@ -406,7 +406,7 @@ class Lane(Struct, frozen=True):
     pauses: tuple[tuple[float, float], ...] = ()
 
     def cells(self, agent: AgentView, last: int, count: int) -> tuple[Cell, ...]:
-        """Return the cells of `count` slots, up to the slot with the number `last`."""
+        """Return the cells of `count` slots, the last one of which has the number `last`."""
         first = last - count + 1
         runs_on: CellKind = "stuck" if agent.is_held else _RUNS_ON.get(agent.state, "none")
         since, state = int(agent.since // SLOT), runs_on if agent.alive else "none"

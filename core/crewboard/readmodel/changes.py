@@ -191,7 +191,10 @@ class Absence(Struct, frozen=True):
         return bool(self.happenings) or self.cost_usd is not None
 
     def describe(self, now: float) -> str:
-        """Return it on one line, such as `since 14:02: 3 results, 1 death, 2 plans, $2.10`."""
+        """Return the absence on one line, such as `since 14:02: 3 results, 1 death, 2 plans, $2.10`.
+
+        `now` tells whether the time needs a date.
+        """
         counts = Counter(each.kind for each in self.happenings)
         parts = [f"{counts[kind]} {words[counts[kind] > 1]}" for kind, words in _COUNTED.items() if counts[kind]]
         parts += [f"${self.cost_usd:.2f}"] if self.cost_usd is not None else []

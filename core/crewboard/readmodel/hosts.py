@@ -36,7 +36,11 @@ class HostReader:
         """The hosts as they were at the last read, by name."""
 
     def read(self, is_locked: Callable[[Key], bool]) -> None:
-        """Read the records of the hosts, and which hosts hold their leases."""
+        """Read the records of the hosts, and which hosts hold their leases.
+
+        `is_locked` returns True if the lease with a key is held. If the folder of hosts cannot be read, the last read
+        stays.
+        """
         try:
             folder = self._team.hosts.changed()
             if folder != self._folder:
@@ -89,9 +93,9 @@ class HostReader:
         return self._records[host].usage.get(agent) if host in self._records else None
 
     def count(self, agents: Iterable[AgentView]) -> bool:
-        """Count the agents that run on each host. Return True if other hosts are full than before.
+        """Count the agents that run on each host; return True if the set of full hosts has changed.
 
-        Then the reasons why agents wait may change.
+        In that case the reasons why agents wait may change.
         """
         if not self._records:
             return False

@@ -207,7 +207,10 @@ class Unread:
         return self._tail.offset
 
     def count(self, cursor: int) -> int:
-        """Return the number of messages behind `cursor`; if the mailbox cannot be read, of those found before."""
+        """Return the number of messages behind `cursor`, which may not be lower than at the last call.
+
+        If the mailbox cannot be read, only messages that were found before are counted.
+        """
         try:
             self._read_new()
             self._unreadable = False
@@ -331,7 +334,11 @@ class MailReader:
         return self._mailbox.offset
 
     def is_enough_for(self, newest: Sequence[MessageView], count: int) -> bool:
-        """Return True if `newest` are the newest `count` messages, with the times at which they were picked up."""
+        """Return True if nothing older must be read to show the newest `count` messages.
+
+        `newest` are those of them that are known. If they are fewer than `count`, the mailbox may have older ones; if
+        one has no time of being picked up, that may be further back in the journal.
+        """
         known = self._journal.whole or all(letter.picked_up_at is not None for letter in newest)
         return (not self.has_older or len(newest) == count) and known
 
@@ -455,7 +462,10 @@ def headline(message: Message) -> str:
 
 
 def as_approved(letters: Sequence[MessageView], asked: Iterable[Request]) -> Sequence[MessageView]:
-    """Return messages; those that announce a plan that was edited and approved have the text of the approved plan."""
+    """Return `letters`; those that announce a plan that was edited and approved have the approved text.
+
+    `asked` are the requests to look among.
+    """
     edited = {each.id: each for each in asked if each.edited is not None and each.status == "approved"}
     if not edited:
         return letters
@@ -470,9 +480,10 @@ def as_approved(letters: Sequence[MessageView], asked: Iterable[Request]) -> Seq
 def with_unreadable(
     letters: Sequence[MessageView], ends: Sequence[int], name: str, file: str, now: float
 ) -> list[MessageView]:
-    """Return the messages of the mailbox `name` with one for each line of its `file` that cannot be read, in order.
+    """Return `letters` of the mailbox `name`, and in between a message for each line that cannot be read.
 
-    `ends` are the offsets after these lines. Such a message has the time of the message before it, or `now`.
+    `file` is the file of the mailbox, `ends` are the offsets after these lines. Such a message has the time of the
+    message before it, or `now`.
     """
     found = list(letters)
     for end in ends:

@@ -58,9 +58,9 @@ BURST = 5.0
 class Damage(Struct, frozen=True):
     """A file that cannot be read, or `count` lines that were set aside (`is_lines`).
 
-    It was damaged at `since` or earlier. `version` is higher for each new damage at the same place: it is the time of
-    the change, a number of lines, or of a run. `seen_as` is the name under which an acknowledgement is recorded; by
-    default it is the place.
+    The damage was done at `since` or earlier. `version` is higher for each new damage at the same place: it is the time
+    of the change, the number of lines, or the number of a run. `seen_as` is the name under which an acknowledgement is
+    recorded; by default it is the place.
     """
 
     place: str
@@ -99,7 +99,7 @@ class Waiting(Struct, frozen=True):
         return len(self.agents) + len(self.tasks)
 
     def describe(self) -> str:
-        """Return their number in words: `#14`, `2 tasks`, `2 tasks, 1 agent`; empty if nothing waits."""
+        """Return in words what waits: `#14`, `2 tasks`, `2 tasks, 1 agent`; empty if nothing waits."""
         tasks = f"#{self.tasks[0].id}" if len(self.tasks) == 1 else f"{len(self.tasks)} tasks" if self.tasks else ""
         agents = counted(len(self.agents), "agent") if self.agents else ""
         return ", ".join(part for part in (tasks, agents) if part)
@@ -193,7 +193,10 @@ def _orphan_needs(view: TeamView) -> Iterator[Need]:
 
 
 def ways_to_begin(need: Need) -> list[tuple[str, str]]:
-    """Return the ways to get a host for the agents of a `no_host` need, in words and as arguments of `crewboard`."""
+    """Return the ways to get a host for the agents of a `no_host` need, in words and as arguments of `crewboard`.
+
+    Empty if no way is known.
+    """
     wanted = need.wanted
     if wanted is None:
         return []
@@ -485,7 +488,10 @@ def tasks_blocked_by(view: TeamView, need: Need) -> tuple[Task, ...]:
 
 
 def waiting_behind(view: TeamView, need: Need) -> Waiting:
-    """Return what waits behind a need: tasks, their owners, and agents that asked the need's agent something."""
+    """Return what waits behind a need: tasks, their owners, and agents that asked the need's agent something.
+
+    Behind an outage, also the agents that wait for the API. The need's own agents are left out.
+    """
     tasks = tasks_blocked_by(view, need)
     owners = [task.owner for task in tasks if task.owner]
     mine = need.agents or (need.agent,)

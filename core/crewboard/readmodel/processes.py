@@ -43,7 +43,10 @@ class Usage(Struct, frozen=True):
 
     @property
     def memory(self) -> int:
-        """Return the memory that the agent costs, in bytes: too high until its worker has reported its own."""
+        """Return the memory that the agent costs, in bytes.
+
+        Until the worker has reported its private memory, this includes memory that it shares with other processes.
+        """
         return self.rss_bytes if self.private_bytes is None else self.private_bytes
 
 

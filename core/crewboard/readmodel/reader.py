@@ -208,12 +208,16 @@ def damaged_file(record: Key, agent: str = SYSTEM) -> Damage:
 
 
 def damaged_mail(team: TeamDirectory, place: str, name: str, count: int) -> Damage:
-    """Return the damage of lines that were set aside. Only the time of the last one is known."""
+    """Return the damage of `count` unreadable lines of mail or of a journal.
+
+    `place` names the lines for the user, `name` is the agent or the mailbox. The time is that of the mailbox's last
+    change.
+    """
     return Damage(place, name, count, team.inbox(name).changed_at(), version=count, is_lines=True)
 
 
 class TeamReader:
-    """A reader of a team's files. Takes no lock and writes nothing.
+    """A reader of a team's files, which takes no lock and writes nothing.
 
     `clock` returns the time in epoch seconds, by default the store's. `between` is called before each agent is read, so
     that a screen can react meanwhile.

@@ -121,7 +121,10 @@ class Evidence(Struct, frozen=True):
 
     @property
     def machine_boot_id(self) -> str:
-        """Return the id of the present boot of the machine of the last run; of that run's boot if it is not known."""
+        """Return the id of the present boot of the machine of the last run.
+
+        If the present boot of a host is not known, it is the boot in which that run began.
+        """
         if self.status is None or not self.status.host:
             return self.boot_id
         return self.host.boot_id if self.host is not None else self.status.boot_id
@@ -144,7 +147,7 @@ class WantedHost(Struct, frozen=True):
 
     @property
     def needs(self) -> list[str]:
-        """Return the labels, and the one that a host with the engine's program has by itself."""
+        """Return the labels that the host must have: `labels`, and that of the `engine` if there is one."""
         return store_hosts.needs_of(None, self.labels, self.engine)
 
 

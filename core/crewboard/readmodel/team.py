@@ -106,7 +106,10 @@ class Rest(Struct, frozen=True):
     since: float
 
     def describe(self, now: float) -> str:
-        """Return such as `was idle since 12:03`, with the date if that was long before `now`."""
+        """Return the state in words, such as `was idle since 12:03`.
+
+        The time has a date if the state began twelve hours before `now`, or earlier.
+        """
         clock = "%H:%M" if now - self.since < _LONG_AGO else "%Y-%m-%d %H:%M"
         return f"was {self.state} since {time.strftime(clock, time.localtime(self.since))}"
 
@@ -159,7 +162,10 @@ class AgentView(Finding, frozen=True, kw_only=True):
 
     @property
     def described_model(self) -> str:
-        """Return the name of the model and, with an engine, its version and the model that it stated."""
+        """Return the name of the agent's model, followed by what an engine stated, if there is one.
+
+        An engine states its version, and the model that it used last.
+        """
         said = self.status
         return " · ".join(filter(None, (f"{self.shown_model} {said.engine_version}".strip(), said.engine_model)))
 
@@ -192,12 +198,15 @@ class AgentView(Finding, frozen=True, kw_only=True):
 
     @property
     def has_failed(self) -> bool:
-        """Return True if its assignment ended with an error or a limit that is not acknowledged. Not for a death."""
+        """Return True if an error or a limit ended the agent's assignment, and is not acknowledged.
+
+        False for a death.
+        """
         return self.limit is not None or (self.alive and self.status.failed is not None)
 
     @property
     def left(self) -> str:
-        """Return in words that the agent is idle although its task is in progress; empty if it is not."""
+        """Return in words that the idle agent left its task in progress; empty if the agent left none."""
         return f"rests, task #{self.status.unreported} unfinished" if self.status.unreported is not None else ""
 
     @property
@@ -274,7 +283,10 @@ class SupervisorView(Struct, frozen=True):
     shared_bytes: int | None = None
 
     def describe(self) -> str:
-        """Return a few words: its process, and `hangs` if it does; on a team with hosts, how many are up."""
+        """Return in a few words the supervisor's process, with `hangs` if the supervisor hangs.
+
+        On a team with hosts, return how many hosts are up.
+        """
         if self.hosts is not None:
             return counted(self.hosts, "host") if self.hosts else "no host up"
         if not self.alive:

@@ -32,7 +32,8 @@ MINUTES = 1440
 class Bill(Struct, frozen=True):
     """What an agent or a team has used, and its budget.
 
-    `usd` is None if no price is known; `partial` says that it leaves out tokens without a price.
+    `usd` is the cost in dollars, None if no price is known; `partial` says that `usd` leaves out tokens without a
+    price.
     """
 
     tokens: Tokens
@@ -141,7 +142,7 @@ class Spent(Struct, frozen=True):
     tokens: int = 0
 
     def plus(self, usd: float, tokens: int) -> "Spent":
-        """Return this with more dollars and tokens added."""
+        """Return this spending with `usd` dollars and `tokens` tokens added."""
         return Spent(self.usd + usd, self.tokens + tokens)
 
 

@@ -82,7 +82,10 @@ class Watcher:
         self.look()
 
     def look(self) -> None:
-        """Make the watcher answer at once: the team did not change, but what the reader wants to know about it."""
+        """Make the watcher call `answer` at once, because the reader needs more about an unchanged team.
+
+        If the team was not read within `SWEEP` seconds, the watcher calls `publish` instead.
+        """
         self._poked.set()
         self._wake.set()
 
@@ -99,7 +102,10 @@ class Watcher:
         return None if everything else changed
 
     def stop(self) -> None:
-        """End both threads without waiting: they are daemons, and may be in a call to the reader."""
+        """End the watcher's thread and the thread of the hints, without waiting for them.
+
+        Both threads are daemons, and may be in a call to the reader.
+        """
         self._ended.set()
         self.poke()
 
@@ -217,7 +223,10 @@ class _Change(threading.Event):
 
 
 def agent_of(name: str) -> str:
-    """Return the agent to which a name in the store belongs, as of a record, mailbox or lease; empty if to none."""
+    """Return the name of the agent, or of the mailbox, to which a name in the store belongs; else an empty text.
+
+    Such names are those of files directly in an agent's folder, and of mailboxes.
+    """
     match name.split("/"):
         case ["agents", agent, _]:
             return agent

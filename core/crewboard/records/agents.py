@@ -89,8 +89,8 @@ class ToolPattern(Record):
 class Definition(Record):
     """The copy of a custom agent type in a spec, as it was when the agent was hired.
 
-    A tool with patterns in `only` may be used for calls that match one of them; calls that match one in `denied` are
-    refused. With `ask_commands`, the operator is asked before each command. `skills` are loaded before the
+    A tool with patterns in `only` may be used only for calls that match one of them; calls that match a pattern in
+    `denied` are refused. With `ask_commands`, the operator is asked before each command. `skills` are loaded before the
     conversation. `mcp` are patterns of tools of MCP servers; `mcp_servers` are the servers that the type's file
     defines.
     """
@@ -196,9 +196,9 @@ class Spec(Record):
 class Tokens(Record):
     """Tokens that one reply or all runs of an agent used, by the kinds that the API bills, and uses of the web.
 
-    `cache_write_1h` are those of `cache_write` that the cache keeps for an hour. `estimated` are those of all that were
-    estimated from the length of texts, because the server did not count them. `untold` counts the turns of engines that
-    told no tokens.
+    `cache_write_1h` is the part of `cache_write` that the cache keeps for an hour. `estimated` is the part of all
+    tokens that was estimated from the length of texts, because the server did not count them. `untold` is the number of
+    turns of engines that told no tokens.
     """
 
     input: int = 0
@@ -225,8 +225,8 @@ class Tokens(Record):
     def prompt(self) -> int:
         """Return the tokens of the prompt of one reply.
 
-        After each use of the web the API asks the model again and bills the whole prompt again, so then it is an
-        average.
+        After each use of the web the API asks the model again and bills the whole prompt again. For such a reply, the
+        number is the average over these prompts.
         """
         return (self.input + self.cache_read + self.cache_write) // (1 + self.web_uses)
 
@@ -305,7 +305,7 @@ VERDICTS: dict[StepVerdict, VerdictWords] = {
 
 
 def next_verdict(verdict: StepVerdict) -> StepVerdict:
-    """Return the verdict that the key changes this one to."""
+    """Return the verdict that comes after `verdict` when the key is pressed; the first comes after the last."""
     order = [*VERDICTS]
     return order[(order.index(verdict) + 1) % len(order)]
 
@@ -380,7 +380,7 @@ class Terms(Record):
 class TermsInForce(Record):
     """The terms `given` to an assignment, the id of the plan's `request`, and what was used before the approval.
 
-    Use by agents that this one hired counts, too.
+    `used_tokens` and `used_usd` include what agents hired by the agent had used.
     """
 
     given: Terms = field(default_factory=Terms)
@@ -489,7 +489,10 @@ class Status(Record):
 
     @property
     def is_at_work(self) -> bool:
-        """Return True if an assignment was in progress, or the run was about to look for one, when this was written."""
+        """Return True if the agent was at work when this status was written.
+
+        It was if an assignment was in progress, or if the run was about to look for one.
+        """
         return self.turn > 0 or self.state not in ("idle", "paused", "stopping")
 
 

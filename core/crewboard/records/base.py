@@ -72,7 +72,7 @@ class Record(msgspec.Struct, dict=True, forbid_unknown_fields=True):
 
     @classmethod
     def prepare(cls) -> None:
-        """Build now what is otherwise built at the first use of this type."""
+        """Build the tables of this type's fields now, not at the first use of the type."""
         _fields(cls)
         _nested(cls)
 

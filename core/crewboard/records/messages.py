@@ -157,7 +157,11 @@ class ShortMessage(Record, kw_only=True):
         check_depth(self.metadata, "metadata: ")
 
     def complete(self, ident: str, to: str) -> Message:
-        """Return the message to `to`. `ident` is its id if it has none; without a readable time, its time is 0."""
+        """Return the line as a complete message to the mailbox `to`.
+
+        A line without an id gets the id `ident`. The time of a line without a readable time is 0, and the message says
+        so (`is_untimed`).
+        """
         at = next((at for at in (_seconds(self.ts), _seconds(self.timestamp)) if at is not None), None)
         untimed = {UNTIMED: True} if at is None else {}
         return Message(

@@ -77,7 +77,7 @@ class Host(Record):
 
     @property
     def offers(self) -> list[str]:
-        """Return its labels, and one label for each of its engines."""
+        """Return the labels that the user gave the host, and one label for each of its engines."""
         return [*self.labels, *(f"{ENGINE_LABEL}{name}" for name in self.engines)]
 
 

@@ -40,7 +40,11 @@ class Note(Record, kw_only=True):
 
     @property
     def state(self) -> NoteState:
-        """Return `open` until the agent answers, then `answered`; `settled` once that version was decided."""
+        """Return the state of the note: `open`, `answered` or `settled`.
+
+        A note is answered once the agent answers it, and settled once the version of the plan with that answer was
+        approved or rejected.
+        """
         return "settled" if self.settled else "answered" if self.answer else "open"
 
     @property
@@ -97,7 +101,7 @@ class Request(Record, kw_only=True):
 
     @property
     def plan(self) -> str:
-        """Return the text of the plan, with the approver's changes if it was edited; empty if it is no plan."""
+        """Return the text of the plan, with the approver's changes if any; empty without a plan."""
         return self.submitted if self.edited is None else self.edited
 
     @property
@@ -240,7 +244,10 @@ _ANSWER_IN_TEXT = r"(?m)^\W*(n[1-9][0-9]{0,5})\W{0,4}:\W{0,4}(\w.*)"
 
 
 def answers_in(before: Request, plan: str) -> dict[str, str]:
-    """Return the answers to notes that the text of a revision contains, by id: lines that begin with such as `n1:`."""
+    """Return the answers to notes that the text of a revision contains, by id of the note.
+
+    An answer is a line that begins with the id of a note on `before`, such as `n1: moved it up`.
+    """
     known = {note.id for note in [*notes_in(before.payload), *before.notes]}
     return {ident: answer for ident, answer in re.findall(_ANSWER_IN_TEXT, plan) if ident in known}
 
@@ -248,7 +255,7 @@ def answers_in(before: Request, plan: str) -> dict[str, str]:
 def how_to_answer(request: Request, *, in_text: bool) -> str:
     """Return what a model is told about the open notes on its plan: how to answer them; empty if there are none.
 
-    With `in_text` it is to answer in the text of the plan, else in the argument `answers`.
+    With `in_text` the model is to answer in the text of the plan, else in the argument `answers`.
     """
     waiting = [note.id for note in [*notes_in(request.payload), *request.notes] if note.state == "open"]
     if not waiting:
@@ -362,7 +369,7 @@ def payload_sha256(payload: dict[str, JsonValue]) -> str:
 
 
 def revealed_sha256(sha256: str) -> str:
-    """Return the digest that an approval names if parts of the text with this SHA-256 were hidden until revealed."""
+    """Return the digest that an approval names in place of `sha256` if the user revealed hidden parts of the text."""
     # Imported here: most processes read no request.
     import hashlib
 

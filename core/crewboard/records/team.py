@@ -339,8 +339,8 @@ class Acceptance(Record):
     """A merge of the snapshot `commit` of an agent into the branch `ref`, which moved from `before` to `result`.
 
     `base` is the commit that the work was compared with. `undone` is the commit of the branch after the merge was
-    undone; None if it was not. If it is `discarded`, the worktree is gone, and work in a later worktree is not compared
-    with this.
+    undone; None if it was not. With `discarded`, the worktree of the work is gone, and work in a later worktree is not
+    compared with this merge.
     """
 
     id: str
@@ -524,7 +524,10 @@ def collision_mark(one: str, other: str) -> str:
 
 
 def mcp_mark(agent: str, server: str) -> str:
-    """Return the key of an MCP server that an agent lacks in `OperatorState.needs`; its version is since when."""
+    """Return the key of an MCP server that an agent lacks in `OperatorState.needs`.
+
+    Its version is the time since when the agent lacks the server.
+    """
     return f"mcp:{agent}:{server}"
 
 

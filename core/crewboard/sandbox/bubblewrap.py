@@ -101,7 +101,7 @@ def _permanent(policy: Policy) -> dict[str, list[str]]:
 
 
 def start(policy: Policy, start: Start) -> Child:
-    """Start a process in the sandbox.
+    """Start the process that `start` describes in the sandbox of a policy, and return it.
 
     Raises:
         OSError: bubblewrap is missing, or cannot be run.

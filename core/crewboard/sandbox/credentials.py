@@ -44,16 +44,16 @@ _MOST_SEARCHED = 64 * 1024
 
 
 def of_this_machine() -> tuple[Path, ...]:
-    """Return the files and folders with secrets, apart from those in homes, that this process can read.
+    """Return the files and folders that this process can read with secrets of the system, of crewboard and the API.
 
-    Most of them only root can read.
+    Those of the system only root can read, on most machines. Other credentials in homes are found by `below`.
     """
     named = (*_SECRETS_OF_THE_SYSTEM, team_marks.secret_file(), *endpoint.credential_files(os.environ))
     return tuple(path for path in named if os.access(path, os.R_OK))
 
 
 def below(folders: Collection[Path]) -> list[str]:
-    """Return the paths below `folders` of credentials, whether or not they exist, and of settings with a password."""
+    """Return where credentials can be below `folders`, existing or not, and which settings have a password."""
     # Text, not Path: this is done before each command.
     known = [f"{folder}/{name}" for folder in folders for name in _CREDENTIALS]
     shared = (f"{folder}/{name}" for folder in folders for name in _WITH_PASSWORDS)

@@ -55,7 +55,7 @@ def unavailable_reason(policy: Policy) -> str | None:
 
 
 def start(policy: Policy, start: Start) -> Child:
-    """Start a process in the sandbox.
+    """Start the process that `start` describes in the sandbox of a policy, and return it.
 
     Raises:
         OSError: The kernel refused a restriction, or the process cannot be started. Nothing was started.

@@ -66,7 +66,7 @@ def check(
     """Check that a worker for an agent of this type would find the sandbox that it needs, in this environment.
 
     Raises:
-        NoSandboxError: It would not, so it would not start; the message says what helps.
+        NoSandboxError: The worker would not find one, and could not start; the message says what helps.
         UsageError: The environment asks for a level that does not exist.
     """
     if kind.executes or has_engine:

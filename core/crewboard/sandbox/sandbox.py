@@ -126,7 +126,10 @@ class Sandbox:
         return {path: state_of(path) for path in paths if not is_below(path, paths)}
 
     def file_limits(self, *, writing: bool) -> dict[str, Any]:
-        """Return the fields of `workspace.Limits`: what the file tools must refuse at this moment."""
+        """Return the fields of `workspace.Limits`: what the file tools must refuse at this moment.
+
+        Protected files, which may be read, are among them only if a tool is `writing`.
+        """
         protected = self.policy.git_files().protected if writing and self.policy.writes else []
         return {
             "protected": [str(path) for path in protected],

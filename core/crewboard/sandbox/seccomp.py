@@ -214,7 +214,10 @@ def with_landlock(*, network: bool, writes: bool, scoped: bool) -> dict[str, lis
 
 @cache
 def architecture() -> tuple[int, int] | None:
-    """Return the values of `_ARCHITECTURES` for this machine; None if no filter can be built for it."""
+    """Return which numbers of system calls this machine has, as an index, and its number for the kernel.
+
+    Both are values of `_ARCHITECTURES`. Return None if no filter can be built for this machine.
+    """
     return _ARCHITECTURES.get(os.uname().machine)
 
 

@@ -47,7 +47,11 @@ def runs_elsewhere(worker: Status | None, ended: Exit | None, boot: str, lives: 
 
 
 def is_running(agent: AgentDirectory, *, attached: bool) -> bool:
-    """Return True if an agent runs. With `attached` it is one of another program, which holds no lease."""
+    """Return True if an agent runs.
+
+    With `attached` the agent belongs to another program and holds no lease, so its process and exit record are
+    examined.
+    """
     if not attached:
         return leases.is_held(agent.lease)
     worker, ended = agent.status.load_or_none(), agent.exit.load_or_none()
@@ -65,7 +69,7 @@ def cursor(agent: AgentDirectory) -> Cursor:
 
 
 def save_checked(agent: AgentDirectory, run: Checked, team_check: str | None) -> None:
-    """Record the last check of the agent's work.
+    """Record `run`, the last run of a check of the agent's work; `team_check` is the command of the team's check.
 
     A failure of the team's check stays recorded until that check passes: success of another check does not replace it.
     """
@@ -77,7 +81,7 @@ def save_checked(agent: AgentDirectory, run: Checked, team_check: str | None) ->
 
 @contextmanager
 def checking(agent: AgentDirectory) -> Iterator[None]:
-    """Show readers that a check of the agent is running, for the time of the context."""
+    """Show readers that a check of the agent's work is running, for the time of the context."""
     lease = leases.take(agent.checking)
     try:
         yield
@@ -105,6 +109,7 @@ def want(agent: AgentDirectory, wanted: str, run: int | None = None) -> Spec:
 
     Raises:
         UsageError: There is no such agent.
+        BadDataError: The spec is damaged; it was copied aside.
     """
 
     def edit(old: Spec | None) -> Spec:
@@ -120,15 +125,18 @@ def want(agent: AgentDirectory, wanted: str, run: int | None = None) -> Spec:
 
 
 def write_exit(agent: AgentDirectory, record: Exit) -> Exit:
-    """Record how a run ended unless its end is recorded already, and return the stored record.
+    """Record how a run ended unless its end is recorded already.
 
-    A damaged record of an earlier end is copied aside.
+    Return the stored record, which may be of a later run. A damaged record of an earlier end is copied aside.
     """
     return _complete_exit(agent, record)
 
 
 def share_notice(agent: AgentDirectory, record: Exit, notice: str) -> Exit:
-    """Record the id of the notice that tells of the end of this run and of others; return the stored record."""
+    """Record the id of the notice that tells of the end of this run and of other runs.
+
+    Return the stored record, which may be of a later run.
+    """
     return _complete_exit(agent, record, durable=True, notice=notice)
 
 
@@ -154,7 +162,10 @@ def _complete_exit(agent: AgentDirectory, record: Exit, *, durable: bool = False
 
 
 def sum_up(agent: AgentDirectory) -> Removed:
-    """Return what the roster keeps of an agent that is removed. From its journal: its status may lack the last call."""
+    """Return what the roster keeps of a removed agent: its newest run, and all tokens and money that it used.
+
+    They are counted in the journal, because the status may lack the last call.
+    """
     spec = agent.spec.load_or_none()
     found = Removed(run=spec.run if spec is not None else 0)
     for event, _ in journal.read(agent.journal):
@@ -205,7 +216,7 @@ def is_starting(spec: Spec, last_run: int, now: float) -> bool:
 
 
 def held_starts(team: TeamDirectory) -> HeldStarts:
-    """Return the runs that wait until a cap of the team lets them begin, or for a host.
+    """Return the runs that wait for a cap of the team, for the time of their restart, or for a host.
 
     On a team with hosts, each host has a record of the runs that it holds back. Damaged records are passed over.
     """

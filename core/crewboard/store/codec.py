@@ -90,7 +90,7 @@ def _events() -> msgspec.json.Decoder[Any]:
 
 
 def prepare(model: type[Record] = Record) -> None:
-    """Build now what the first reading and writing of a type of record, and of its subtypes, would build."""
+    """Build the decoders and field tables of a record type and its subtypes now, not at their first use."""
     _events()
     decoder(model)
     model.prepare()

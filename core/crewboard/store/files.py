@@ -61,7 +61,7 @@ _checks_before_writing: list[Callable[[], None]] = []
 
 
 def require_before_writing(check: Callable[[], None]) -> None:
-    """Call `check` before each later change that this process makes to a file; it raises to refuse the change."""
+    """Call `check` before each later change of a file by this process; `check` raises an error to refuse the change."""
     _checks_before_writing.append(check)
 
 
@@ -175,7 +175,10 @@ MIN_FREE = 64 * 1024
 
 
 def disk_state(path: Path) -> str | None:
-    """Return `disk full` or `disk is read-only` if the disk that holds `path` is so; None if not, or unknown."""
+    """Return `disk full` or `disk is read-only` if that is the state of the disk that holds `path`; else None.
+
+    None as well if the state is not known. A disk with fewer than `MIN_FREE` free bytes counts as full.
+    """
     try:
         found = os.statvfs(path)
     except OSError:
@@ -219,6 +222,8 @@ def locked(path: StrPath) -> Iterator[None]:
 
     Raises:
         StorageError: The lock file cannot be opened: the team is gone or read-only.
+        LostLeaseError: This process may no longer write.
+        UntrustedError: The team is foreign.
     """
     check_before_writing()
     with storage_errors(f"cannot lock {path}"):
@@ -400,9 +405,12 @@ def write_at(fd: int, data: bytes, offset: int) -> None:
 def replace_file(path: StrPath, data: bytes, *, durable: bool = False) -> None:
     """Replace the file at `path` in one step, or create it: readers see the old file or the new one.
 
+    With `durable`, wait until the new file is on the disk, so that it survives a power cut.
+
     Raises:
         StorageError: The write failed; the old file is unchanged.
         LostLeaseError: This process may no longer write.
+        UntrustedError: The team is foreign.
     """
     folder, name = os.path.split(path)
     temporary = os.path.join(folder, f".{name}.{threading.get_native_id()}.tmp")

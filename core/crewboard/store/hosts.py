@@ -102,7 +102,7 @@ def _measure(team: TeamDirectory, ahead: float) -> _Offset:
 
 
 def exist(team: TeamDirectory) -> bool:
-    """Return True if a team has or had hosts. Then commands do not start a supervisor for it.
+    """Return True if a team has or had hosts. For such a team, commands start no supervisor.
 
     Raises:
         StorageError: The store failed.
@@ -140,7 +140,7 @@ def is_up(team: TeamDirectory, name: str) -> bool:
     """Return True if a host is alive: it holds its lease.
 
     Raises:
-        StorageError: It is not known.
+        StorageError: It is not known whether the host is alive.
     """
     return leases.is_held(lease(team, name))
 
@@ -167,7 +167,8 @@ def wanted(team: TeamDirectory) -> list[WantedRun]:
 def claim(team: TeamDirectory, host: Host, most: int) -> list[str]:
     """Claim up to `most` runs of the queue that a host can begin; return the names of their agents.
 
-    They are in `claimed` then. If an answer of the store was lost, some names may be missing.
+    From then on `claimed` returns these runs. If an answer of the store was lost, it returns also runs whose agents are
+    not named here.
 
     Raises:
         LostLeaseError: The host lost its lease.
@@ -183,7 +184,7 @@ def claimed(team: TeamDirectory, name: str) -> list[WantedRun]:
 
 
 def keep(team: TeamDirectory, name: str, run: WantedRun) -> None:
-    """Claim a run for a host that will begin it itself without the queue: a restart.
+    """Claim a run for a host that will begin the run itself, without the queue: a restart.
 
     Raises:
         StorageError: The write failed.
@@ -300,7 +301,9 @@ def _taking(team: TeamDirectory) -> list[Host]:
 
 
 def find_other(team: TeamDirectory, host: str, needs: Collection[str]) -> str | None:
-    """Return the name of a host that takes runs and has these labels, if `host` takes none; else None.
+    """Return the name of another host to use in place of `host`; None if `host` takes runs, or no other host fits.
+
+    Another host fits if it takes runs and has the labels `needs`.
 
     Raises:
         StorageError: The store failed.

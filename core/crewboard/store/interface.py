@@ -51,7 +51,7 @@ class Listener(Protocol):
         """Return True if hints still arrive."""
 
     def stop(self) -> None:
-        """End the hints, without waiting for the thread that calls with them."""
+        """End the hints, without waiting for the thread that brings them."""
 
 
 class Glance(Protocol):
@@ -118,7 +118,7 @@ class Store(Protocol):
     def put(self, record: str, data: bytes, *, durable: bool = False) -> None:
         """Replace a record, or create it: readers see the old or the new contents.
 
-        `durable` waits until it survives a power cut.
+        With `durable`, wait until the new contents survive a power cut.
         """
 
     def names(self, folder: str) -> list[str]:
@@ -145,7 +145,7 @@ class Store(Protocol):
     def take(self, lease: str) -> Held | None:
         """Take a lease for as long as this process lives; return None if another process holds it.
 
-        What its last holder wrote is erased.
+        What the last holder wrote into the lease is erased.
         """
 
     def say(self, held: Held, about: bytes) -> None:

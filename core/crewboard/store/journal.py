@@ -164,7 +164,10 @@ class Follower:
         return fresh
 
     def ended(self) -> Exit | None:
-        """Return how the run ended; None if it has not. Call this before `read`, so that no last event is missed."""
+        """Return how the run ended; None while the run lasts, or if its end is not recorded yet.
+
+        Call this before `read`, so that no last event is missed.
+        """
         if leases.is_held(self.agent.lease):
             return None
         record = self.agent.exit.load()

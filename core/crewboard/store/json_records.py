@@ -95,7 +95,9 @@ class RecordKey(Key, Generic[R], frozen=True):
         return self.store.locked(self.lock, work)
 
     def quarantine(self) -> Key:
-        """Copy a damaged record to a name that is never overwritten, unless the copy exists; return its key.
+        """Copy a damaged record aside unless the copy exists; return the key of the copy.
+
+        The name of the copy has a digest of the contents, so copies of other damage are not overwritten.
 
         Raises:
             StorageError: The copy could not be written.

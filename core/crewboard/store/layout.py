@@ -371,7 +371,7 @@ class TeamDirectory(Struct, frozen=True):
         return self.worktrees / name
 
     def worktree_ready(self, name: str) -> Path:
-        """Return the path of the file with the command with which the checkout of an agent was set up."""
+        """Return the path of the file that records the command by which an agent's checkout was set up."""
         return self.worktrees / f"{name}.ready"
 
     def carried(self, name: str) -> RecordKey[Carried]:
@@ -379,7 +379,7 @@ class TeamDirectory(Struct, frozen=True):
         return self.workspaces.record(name)
 
     def worktree_run(self, name: str) -> Path:
-        """Return the path of the file with the run for which a host made or kept the checkout of an agent."""
+        """Return the path of the file that records for which run a host made or kept a checkout."""
         return self.worktrees / f"{name}.run"
 
     def host(self, name: str) -> HostDirectory:

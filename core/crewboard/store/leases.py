@@ -85,7 +85,8 @@ def require(held: Held, holder: Lease | None = None, signed: bytes = b"") -> Non
 def fence(held: Held, holder: Lease | None, signed: bytes, lost: Callable[[], None]) -> None:
     """Refuse each later write of this process once `require` would refuse to go on.
 
-    `lost` is called in another thread if the store takes the lease away, or may soon.
+    `holder` and `signed` are as for `require`. `lost` is called in another thread if the store takes the lease away, or
+    may soon.
     """
     held.store.fence(held, lambda: require(held, holder, signed), lost)
 
@@ -119,7 +120,7 @@ def is_held(lease: Key) -> bool:
 def last_holder(lease: Key) -> Lease | None:
     """Return the identity in a worker's lease, whether the lease is held or not; None if there is no lease.
 
-    If it is damaged or cannot be read, the identity has the pid 0.
+    If the lease is damaged or cannot be read, the identity has the pid 0.
     """
     try:
         data = lease.get()

@@ -81,7 +81,11 @@ def compose(
     ts: float | None = None,
     metadata: Mapping[str, JsonValue] | None = None,
 ) -> Message:
-    """Build a message without sending it. Metadata whose value is None is left out."""
+    """Return a new message, which is not sent. Metadata whose value is None is left out.
+
+    Without `ident` the message gets a new id, without `ts` the present time. A lone surrogate in `content` is replaced
+    by `?`.
+    """
     return Message(
         id=ident or new_id(),
         ts=time.time() if ts is None else ts,

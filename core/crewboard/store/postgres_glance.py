@@ -227,7 +227,10 @@ class Copy:
         return self._looks, {name for _, name in takewhile(lambda each: each[0] > mark, reversed(self._news))}
 
     def find(self, name: str, *, body: bool) -> Row | None:
-        """Return the entry or the lease with a name; None if there is none. With `body`, small records have theirs."""
+        """Return the entry or the lease with a name; None if there is none.
+
+        With `body`, a record of at most `_MAX_BODY` bytes has its contents.
+        """
         row = self._entries.get(name) or self._leases.get(name)
         if body and row is not None and row.kind == "record" and row.body is None and row.version.size <= _MAX_BODY:
             self._read_bodies_like(name)

@@ -77,6 +77,9 @@ def put(team: TeamDirectory, member: Member, below: str | None = None) -> Config
     """Add `member` to the roster, or replace the member of that name; return the new roster.
 
     A new member stands behind the agent `below` and those that report to it, or last if that is None or unknown.
+
+    Raises:
+        UsageError: There is no such team.
     """
 
     def edit(config: Config) -> None:
@@ -142,7 +145,12 @@ def require_own_agents(team: TeamDirectory) -> None:
 
 
 def find_team(root: Path, name: str) -> TeamDirectory | None:
-    """Return the team called `name`, else the team in the directory `name`; None if there is neither."""
+    """Return the team called `name`, else the team in the directory `name`; None if there is neither.
+
+    Raises:
+        StorageError: The teams cannot be listed.
+        UntrustedError: Another user controls the `.crewboard` of `root`.
+    """
     teams = team_directories(root)
     called = (team for team in teams if (config := load_or_none(team)) is not None and config.name == name)
     return next(called, None) or next((team for team in teams if team.path.name == name), None)
@@ -180,9 +188,10 @@ def explorers_at_once(config: Config) -> int:
 
 
 def load_of(team: TeamDirectory, living: Iterable[str], starts: str = "") -> Load:
-    """Return the load of the team. `living` are the agents that have a worker; `starts` is to get one, empty for none.
+    """Return the load of the team.
 
-    Memory that engines of these agents will take counts as used, because they start later than their workers.
+    `living` are the agents that have a worker, `starts` is an agent that is about to get one, empty for none. Memory
+    that engines of these agents will take counts as used, because engines start later than workers.
     """
     names = set(living)
     to_come = sum(_memory_to_come(team.agent(name)) for name in {*names, starts} if name)
@@ -326,7 +335,10 @@ def budgets(team: TeamDirectory, name: str, own: Used | None = None) -> list[Bud
 
 
 def spent(team: TeamDirectory, name: str, own: Used) -> Used:
-    """Return what an agent, which itself used `own`, and all agents below it in the chain of hirers used."""
+    """Return what an agent and all agents below it in the chain of hirers used.
+
+    `own` is what the agent itself used.
+    """
     return _Accounts(team, name, own).spent(name)
 
 

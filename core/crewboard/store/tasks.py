@@ -68,7 +68,7 @@ class Check(Struct, frozen=True):
 
 
 def stored_check(text: str) -> str | None:
-    """Return the value of `Task.check` for a command, `NO_CHECK` or `TEAM_CHECK`.
+    """Return the value of `Task.check` for a command; None for `TEAM_CHECK`, empty for `NO_CHECK`.
 
     Raises:
         UsageError: The command is empty.
@@ -195,7 +195,9 @@ def claim(team: TeamDirectory, task_id: int, name: str, agent_type: str, now: fl
     """Claim a task for `name`, and return it. If `name` already has it in progress, nothing changes.
 
     Raises:
-        UsageError: The task is closed, assigned to another agent, blocked, for another type, or `name` reviews it.
+        UsageError: There is no such task, or it is closed, in progress, assigned to another agent, blocked, for another
+            type, or `name` reviews it.
+        BadDataError: The file of the task is damaged.
         TryLaterError: `name` has another task in progress.
     """
     tasks = {task.id: task for task in load_all(team)}
@@ -238,8 +240,8 @@ def update(
 ) -> Task:
     """Change the given fields of a task, and return it. Only its owner, the lead and the operator may do so.
 
-    A task that becomes pending after it was in progress or closed has no owner: any agent may claim it. An agent
-    completes a task that has a check with `complete`.
+    If a task that was in progress or closed becomes pending, and the change names no owner, the task has none: any
+    agent may claim it. An agent completes a task that has a check with `complete`.
 
     Raises:
         UsageError: `by` may not change the task, its check or its reviewer, a check or review is still to pass, the
@@ -320,10 +322,11 @@ def hand_over(
     request_id: str,
     shown: Shown | None = None,
 ) -> Task:
-    """Hand a task that its owner reports as completed to its reviewer; return it. It stays in progress meanwhile.
+    """Hand a task that its owner reports as completed to its reviewer; return the task, which is then in progress.
 
-    `request_id` is the id of the request for the review, which the caller opens. `shown` is the work that the reviewer
-    is shown, if the owner has a worktree.
+    `checked` is a run of the task's check that passed, None if the task has no check. `request_id` is the id of the
+    request for the review, which the caller opens. `shown` is the work that the reviewer is shown, if the owner has a
+    worktree.
 
     Raises:
         UsageError: The task is no longer the owner's, the edit is not possible, or the check has not passed.
@@ -366,7 +369,10 @@ def end_review(
 
 @under_lock(_LOCK)
 def forget_trees(team: TeamDirectory, name: str) -> None:
-    """Forget which trees of an agent's work were reviewed: it was discarded, and is not compared with later work."""
+    """Forget which trees of an agent's work were reviewed, because the work was discarded.
+
+    Later work of the agent is not compared with it.
+    """
     for task in load_all(team):
         if task.reviewed is not None and task.reviewed.of == name and task.reviewed.tree:
             _write(team, task, reviewed=task.reviewed.replace(since="", tree=""))
@@ -489,6 +495,7 @@ def load_for(team: TeamDirectory, task_id: int, by: str) -> Task:
 
     Raises:
         UsageError: There is no such task, or `by` may not change it.
+        BadDataError: The file of the task is damaged.
     """
     task = load(team, task_id)
     if by in (OPERATOR, LEAD, task.owner) or ((config := roster.load_or_none(team)) is not None and config.lead == by):

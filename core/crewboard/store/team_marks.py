@@ -20,7 +20,9 @@ _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def marks(folder: Path, place: Path | None = None) -> tuple[bytes, bytes]:
-    """Return the two marks of this user for a folder, for its inode and for its path, or the path `place` it will have.
+    """Return the two marks of this user for a folder: the one for its inode and the one for its path.
+
+    `place` is the path that the folder will have, if it is not at that path yet.
 
     Raises:
         OSError: There is no secret and none can be kept, or the folder does not exist.

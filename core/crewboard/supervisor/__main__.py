@@ -59,7 +59,11 @@ _MAX_REQUEST = 4 * 1024 * 1024
 
 
 def choose_socket(team: TeamDirectory) -> Path:
-    """Return the path of a new socket, and remove the sockets of this team's earlier supervisors, which are dead."""
+    """Return the path of a new socket, and remove the sockets of this team's earlier supervisors, which are dead.
+
+    Raises:
+        UntrustedError: No folder for the socket is this user's alone.
+    """
     folder = supervisor_client.make_socket_folder(os.environ)
     stem = hashlib.sha256(str(team.path).encode()).hexdigest()[:16]
     for old in folder.glob(f"{stem}-*.sock"):

@@ -50,8 +50,9 @@ class LostRun:
 def record_exit(agent: AgentDirectory, run: int, ended: Ended, now: float, why: Why = UNKNOWN) -> Exit:
     """Record how a run ended, unless its worker recorded that itself; return the stored record.
 
-    `now` is the time of the end if the supervisor observed it. Otherwise the time of the last sign of life is recorded:
-    of the worker or of its host, because an idle worker writes nothing.
+    `why` is the reason as far as the supervisor knows it. `now` is the time of the end if the supervisor observed the
+    end. Otherwise the time of the last sign of life is recorded: of the worker or of its host, because an idle worker
+    writes nothing.
     """
     spec, status = agent.spec.load_or_none(), agent.status.load_or_none()
     unobserved = ended == Ended() and status is not None and status.run == run
@@ -97,9 +98,9 @@ def finalize_lost(lost: Sequence[LostRun], now: float) -> None:
 
 
 def kill_leftovers(ended: Sequence[tuple[AgentDirectory, Exit]]) -> list[Exit]:
-    """Kill the processes that ended runs left; return the runs' records, in the same order.
+    """Kill the processes that ended runs left, and remove their scratch folders; return the runs' records.
 
-    Records of runs that ended with the machine get the reason `reboot`.
+    The records are in the order of `ended`. Those of runs that ended with the machine get the reason `reboot`.
     """
     marks, records = [], []
     for agent, record in ended:

@@ -62,7 +62,7 @@ class Hook:
     timeout: float = HOOK_TIMEOUT
 
     def is_quiet(self, now: float) -> bool:
-        """Return True if the hook must not run at the local time `now` is."""
+        """Return True if the local time of `now` (epoch seconds) is in the quiet hours."""
         if self.quiet is None:
             return False
         moment, (begin, end) = time.localtime(now), self.quiet
@@ -122,8 +122,8 @@ def events_due(
 ) -> tuple[list[dict[str, Any]], ToldNeeds]:
     """Return the events to send to the user now, worst first, and the needs that the user then knows.
 
-    `needs` are the present needs by key, most urgent first. Nothing is due in the quiet hours or within `HOOK_INTERVAL`
-    of the last run. A need that appears and ends in that time is not sent.
+    `told` are the needs that the user knows so far, `needs` the present ones by key, most urgent first. Nothing is due
+    in the quiet hours or within `HOOK_INTERVAL` of the last run. A need that appears and ends in that time is not sent.
     """
     if hook.is_quiet(now) or 0 <= now - told.ran_at < HOOK_INTERVAL:
         return [], told

@@ -301,9 +301,9 @@ class LocalHost:
         return True
 
     def start_request(self, watched: Watched) -> ControlRequest | None:
-        """Return the request to start a run that this host claimed, with the host's own environment.
+        """Return the kept request to start an agent's run, else one for the run that this host claimed.
 
-        None if this host claimed no run of the agent.
+        A request for a claimed run has the host's own environment. None if there is neither.
         """
         claim = self._claims.get(watched.agent.name)
         if claim is None or watched.start is not None:
@@ -378,13 +378,13 @@ class LocalHost:
         return record.replace(reason="host_ended", unfinished=record.unfinished or was_at_work)
 
     def why_ended(self, status: Status) -> Why:
-        """Return why a run of this host ended that an earlier host of the same name left."""
+        """Return why a run ended that an earlier host of the same name left; unknown for other runs."""
         return self._why(status, self._before, self._seen_at) if status.host == self.name else finalizer.UNKNOWN
 
     # What was lost.
 
     def find_lost(self) -> list[LostRun]:
-        """Return the runs that ended with their hosts; put the runs that those had claimed back into the queue."""
+        """Return the runs that ended with their hosts; put what those hosts had claimed into the queue."""
         now, found = time.monotonic(), list[LostRun]()
         for name in self._team.hosts.names():
             if name == self.name or not is_name(name):
@@ -572,7 +572,10 @@ class UsageMeter:
     _at: float = 0
 
     def measure(self, workers: Mapping[str, "Ref"]) -> dict[str, Usage]:
-        """Return what each agent uses, by name; at the first call without CPU. `workers` are the workers by agent."""
+        """Return what each agent uses, by name. `workers` are the workers by agent.
+
+        CPU is measured since the last call; at the first call it is 0.
+        """
         if not workers:
             return {}
         now, used = time.monotonic(), dict[tuple[int, int], float]()

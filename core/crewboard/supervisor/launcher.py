@@ -146,9 +146,9 @@ class PreforkClient:
         return bool(said)
 
     def is_loading(self) -> bool:
-        """Return True if the server still loads code and makes progress: it is ready before a new interpreter then.
+        """Return True if the server still loads code and makes progress, so that waiting is quicker.
 
-        Both have the same work to do, and the server began earlier.
+        A new interpreter would have the same work to do, and would begin later.
         """
         now, ticks = time.monotonic(), process.cpu_ticks(self.ref.pid)
         if ticks != self._cpu_ticks:
@@ -225,12 +225,14 @@ class Launcher:
     ) -> Ref:
         """Start `python -I -m` with `module` and its arguments, and return the process.
 
-        Its output goes to the descriptor `log`.
+        Its output goes to the descriptor `log`, its input comes from the descriptor `stdin`, by default from none.
         """
         return self.run([sys.executable, "-I", "-m", *module], environment, log, stdin)
 
     def run(self, command: list[str], environment: Mapping[str, str], log: int, stdin: int) -> Ref:
-        """Start a program with its arguments, and return the process. Its output goes to the descriptor `log`.
+        """Start a program with its arguments, and return the process.
+
+        Its output goes to the descriptor `log`, its input comes from the descriptor `stdin`.
 
         Raises:
             OSError: It cannot be started.
@@ -404,7 +406,7 @@ class MemoryGroups:
             self._groups[name, run] = group
 
     def set_limit(self, name: str, run: int, limit: int | None) -> bool:
-        """Set the memory limit of a run to the present one, None for none; return False if no cgroup limits it."""
+        """Set a run's memory limit in bytes, None for none; return False if no cgroup limits the run."""
         key = (name, run)
         if key not in self._groups:
             return False

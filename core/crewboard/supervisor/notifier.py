@@ -45,7 +45,10 @@ class ChangeHandler(Protocol):
         """Handle a change of a request or a task."""
 
     def wake(self) -> None:
-        """Start a pass, after a change of the settings, of the team's folders or of a folder above them."""
+        """Make the supervisor look at all agents now.
+
+        The settings, a folder of the team, or a folder above the team changed.
+        """
 
     def on_spec(self, name: str) -> None:
         """Handle a change of an agent's spec."""

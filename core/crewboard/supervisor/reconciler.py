@@ -139,7 +139,10 @@ def drop_obsolete_request(watched: Watched, spec: Spec) -> None:
 
 
 def note_failure(team: TeamDirectory, error: Exception, agent: str = "") -> None:
-    """Record where the supervisor failed, and with which agent if with one, so that readers see repeated failures."""
+    """Record where the supervisor failed, so that readers see repeated failures.
+
+    `agent` is the agent that was handled; empty if the failure had nothing to do with a single agent.
+    """
     frame = traceback.extract_tb(error.__traceback__)[-1]
     place, now = f"{Path(frame.filename).name}:{frame.lineno} in {frame.name}", time.time()
 
@@ -175,7 +178,7 @@ class Placement(Protocol):
 
     @property
     def is_ending(self) -> bool:
-        """True once no agent is restarted any more, because this machine takes no more agents."""
+        """Return True once this machine takes no more agents, so that none is restarted."""
 
     def names(self) -> list[str]:
         """Return the names of the agents that are supervised, in order."""
@@ -280,8 +283,9 @@ class Here:
 class Supervisor:
     """The supervisor of one team, or of the part of it that runs on one host: see `Placement`.
 
-    `lock` is the team's lock, which it holds. `stay_reachable` gives a sign of life to other processes, and writes the
-    control server's address into the lock if it is missing.
+    It works in passes: each one compares the desired with the observed state of every agent. `lock` is the team's lock,
+    which this process holds. `stay_reachable` gives a sign of life to other processes, and writes the control server's
+    address into the lock if it is missing.
     """
 
     def __init__(
@@ -339,7 +343,11 @@ class Supervisor:
         self.wake()
 
     async def run(self) -> None:
-        """Reconcile until the last worker has been gone for `idle_timeout` seconds; if asked to leave, for none."""
+        """Reconcile until no worker has run for `idle_timeout` seconds; once asked to leave, for none.
+
+        End early if the team's lock is lost, after ending the workers that lost their leases with it, or if the control
+        socket is gone.
+        """
         loop, started = asyncio.get_running_loop(), time.monotonic()
         loop.add_signal_handler(signal.SIGCHLD, self.wake)
         self._notifier.start()

@@ -54,10 +54,10 @@ class StartQueue:
         return self._state().find(name, run)
 
     def restart(self, name: str, run: int, reason: str, now: float) -> bool:
-        """Hold back the run with which an agent restarts; return False if it was restarted too often.
+        """Hold back the run with which an agent restarts; return False if the agent restarted too often.
 
         Raises:
-            StorageError: It cannot be recorded.
+            StorageError: The record cannot be written.
         """
         before = self._state()
         times = before.restarts.get(name, [])

@@ -87,7 +87,7 @@ def _stat(pid: int, first: int = -1) -> list[str]:
 
 
 def start_ticks(pid: int) -> int:
-    """Return when the process started, in clock ticks since boot; 0 if there is none, or it has ended unreaped."""
+    """Return when the process `pid` started, in clock ticks since boot; 0 if it is gone, or has ended unreaped."""
     fields = _stat(pid)
     return int(fields[_START_TICKS]) if fields and fields[_STATE] not in "ZX" else 0
 
@@ -177,7 +177,10 @@ def cores() -> int:
 
 
 def available_memory() -> int:
-    """Return the memory in bytes that programs can allocate on this machine without swapping."""
+    """Return the memory in bytes that programs can allocate on this machine without swapping.
+
+    Return `sys.maxsize` if the kernel does not say.
+    """
     for line in Path("/proc/meminfo").read_text().splitlines():
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) * 1024
@@ -216,7 +219,10 @@ def has_job_control() -> bool:
 
 
 def descendants(pid: int, among: dict[int, int] | None = None) -> list[int]:
-    """Return the pids of all descendants of `pid`, by `among`, processes with their parents, or by `parents()`."""
+    """Return the pids of all descendants of the process `pid`.
+
+    `among` has the parent of each process, by pid; if it is None, `parents` is asked.
+    """
     return below(pid, children_of(parents() if among is None else among))
 
 
@@ -313,7 +319,10 @@ def rename(name: str, arguments: list[str]) -> None:
 
 
 def mark(pid: int, ticks: int) -> str:
-    """Return the mark of a worker's children, the value of `CREWBOARD_WORKER`, from its pid and start: it is unique."""
+    """Return the mark of a worker's children, the value of `CREWBOARD_WORKER` in their environment.
+
+    It is unique, because it is made of the boot and of the worker's `pid` and start, in `ticks`.
+    """
     return f"{boot_id()}-{pid}-{ticks}"
 
 

@@ -136,7 +136,10 @@ def _end_at_once() -> None:
 
 
 def main(path: Path) -> int:
-    """Run the agent whose directory is `path`. Return the exit code."""
+    """Do one run of the agent whose directory is `path`, and return the exit code.
+
+    Return 0 at once if another process has the wanted run, or had it.
+    """
     agent = AgentDirectory.at(path)
     try:
         agent.team.require_adopted()

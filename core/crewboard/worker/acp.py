@@ -36,7 +36,7 @@ Json = dict[str, Any]
 
 
 class EngineError(Exception):
-    """The engine answered a request with an error.
+    """The engine answered a request or a turn with an error, or its settings or answers cannot be used.
 
     `code` is the code of the JSON-RPC error, 0 if there is none; `kind` is the engine's own word for what failed, empty
     if it gave none.
@@ -49,7 +49,7 @@ class EngineError(Exception):
 
 
 class EngineGoneError(Exception):
-    """The engine ended, or closed its streams."""
+    """The engine ended, closed its streams, does not answer or could not be started."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,10 @@ class Ask:
 
 @dataclass(frozen=True)
 class Ended:
-    """The end of a turn; `tokens` is None if the engine does not tell them."""
+    """The end of a turn.
+
+    `reason` is the protocol's word for it, such as `end_turn`; `tokens` is None if the engine does not tell them.
+    """
 
     reason: str
     tokens: Tokens | None
@@ -193,7 +196,10 @@ def pruned(value: Any, levels: int = MAX_DEPTH) -> Any:  # noqa: ANN401
 
 
 def read_update(update: Json) -> Update | None:
-    """Return the content of a `session/update`; None for a kind that is ignored."""
+    """Return the content of a `session/update`; None for a kind that is ignored.
+
+    What is not understood is returned as a `Line`.
+    """
     kind = _text(update.get("sessionUpdate"))
     match kind:
         case "agent_message_chunk" | "agent_thought_chunk" | "user_message_chunk":

@@ -98,7 +98,10 @@ class CountedReply:
         )
 
     def feed(self, data: bytes) -> None:
-        """Read the next bytes of the reply, with its head. Bytes that cannot be read are no error: the count ends."""
+        """Read the next bytes of the reply, its head included.
+
+        Bytes that cannot be read end the count without an error.
+        """
         if self.is_over:
             return
         try:
@@ -128,7 +131,7 @@ class CountedReply:
             self.end()
 
     def end(self) -> None:
-        """Note that the reply has ended, and read one that was not streamed."""
+        """Note that the reply has ended; if it was not streamed, read its model and tokens now."""
         if not self._is_stream and not self.is_over:
             self._look_into(self._body)
         self.is_over = True
@@ -183,9 +186,10 @@ class ApiRelay:
         self._counted: list[CountedReply] = []
 
     def take_counted(self, *, unfinished: bool = False) -> list[CountedReply]:
-        """Return the replies that ended since the last call of this, and told their tokens. Each is returned once.
+        """Return the replies that have ended and told their tokens.
 
-        With `unfinished`, also return those in progress, whose later tokens are then not counted.
+        Each is returned once. With `unfinished`, also return replies in progress, whose later tokens are then not
+        counted.
         """
         taken = [each for each in self._counted if each.is_over or unfinished]
         self._counted = [each for each in self._counted if each not in taken]

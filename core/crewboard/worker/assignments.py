@@ -50,9 +50,9 @@ class Results:
         no result is."""
 
     def answer(self, text: str, code: ExitCode = ExitCode.DONE) -> None:
-        """End the assignment in progress with a result. `code` is the exit code of a command that waits for it.
+        """End the assignment in progress with a result.
 
-        Do nothing if there is no assignment.
+        Do nothing if there is no assignment. `code` is the exit code of a command that waits for the result.
         """
         run_state, assignment = self._run_state, self._run_state.conversation.assignment
         if assignment is None:
@@ -110,10 +110,11 @@ class Results:
         return self._held_for is not None
 
     def send_unsent(self, *, held: bool = True) -> None:
-        """Send the mail of a committed answer, if it is not sent yet. Its id is derived: sent twice, it arrives once.
+        """Send the mail of the last committed answer, if the journal does not say that it was sent.
 
-        No mail is sent to a hirer that waits in the foreground and takes the result itself. A result is held back while
-        the agent's work on a task waits for a reviewer; if not `held`, it is sent, and says that the review is open.
+        The mail has a derived id, so that it arrives once even if it is sent twice. No mail is sent to a hirer that
+        waits in the foreground and takes the result itself. A result is held back while the agent's work on a task
+        waits for a reviewer; if not `held`, it is sent, and says that the review is open.
         """
         answer, before = self._run_state.conversation.unsent, self._held_for
         self._held_for = None

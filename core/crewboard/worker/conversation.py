@@ -237,7 +237,7 @@ class ApprovedPlan:
 
 @dataclass
 class Assignment:
-    """The assignment in progress.
+    """An assignment: in progress, held, or the one that ended last.
 
     `id` is the id of the prompt or mail that started it, or one that is made for a task or a reminder. `answers` are
     the ids of the prompt and all mail that its result answers.
@@ -481,9 +481,9 @@ class Conversation:
 
     @property
     def unsettled(self) -> dict[str, str]:
-        """Return the texts for the engine since its last whole turn, by id, in order. Its session may lack them.
+        """Return the texts for the engine since its last whole turn, by id, in order.
 
-        The first line of each text is unique, by its marks.
+        The engine's session may lack them. The first line of each text is unique, by its marks.
         """
         texts = (block["text"] for role, block in self.entries[self._settled :] if role == "user" and "text" in block)
         return {mail.id: text for text in texts for mail in undelimit(text)[:1]}
@@ -655,7 +655,7 @@ class Conversation:
 
     @property
     def sources(self) -> list[str]:
-        """Return the pages on the web that the text of `said` cites."""
+        """Return the sources that the text of `said` cites, title and address on one line, each once."""
         return web.sources(block for reply in self._continued for block in reply.content)
 
     @property
@@ -671,9 +671,9 @@ class Conversation:
 
     @property
     def unfinished(self) -> Reply | None:
-        """Return the last reply if it was not acted on because its worker died; None if it was, or calls tools.
+        """Return the last reply if its worker died before it acted on the reply; else None.
 
-        A reply with calls is returned only if it was cut off, so that they are not run.
+        A reply that calls tools is returned only if it was cut off, so that its calls are not run.
         """
         reply = self._last_reply
         if reply is None or self.assignment is None:
@@ -704,7 +704,10 @@ class Conversation:
 
     @property
     def takes_only_results(self) -> bool:
-        """Return True if the API takes only results of the agent's tools, because its own tools wait for these."""
+        """Return True if the API takes only results of the agent's tools now, and no other text.
+
+        That is so while calls of the API's own tools wait for these results.
+        """
         reply = self._last_reply
         if reply is None or self.assignment is None or not any(b.get("type") == "tool_use" for b in reply.content):
             return False
@@ -834,9 +837,10 @@ class Conversation:
         self.repeats, self.loop_was_told, self._last_call = 0, False, None
 
     def messages(self, until: int | None = None, ask: str = "") -> list[dict[str, Any]]:
-        """Return the conversation for the Messages API: roles alternate, tool results come before other text.
+        """Return the conversation for the Messages API: roles alternate, results come before other text.
 
-        With `until`, return only its first entries, so many. `ask` is a text that asks for a summary, put at the end.
+        With `until`, return only the first `until` entries. `ask` is a text that asks for a summary, put at the end;
+        empty for none.
         """
         turns: list[dict[str, Any]] = []
         place = 0
@@ -928,10 +932,11 @@ class Conversation:
         return count
 
     def newest_turns(self, most: int) -> int:
-        """Return the place in `entries` of the newest turns that the model has seen, of at most `most` characters.
+        """Return the place in `entries` where the newest turns begin that fit into `most` characters.
 
-        The place is that of a reply. If no such turns fit, or no reply comes before them, return the place where mail
-        begins that the model has not seen: a summary that keeps these turns would make no room.
+        Only turns that the model has seen count, and the first of them begins with a reply. If no such turns fit, or no
+        reply comes before them, return the place where mail begins that the model has not seen: a summary that keeps
+        these turns would make no room.
         """
         shown = start = self.shown
         for place in range(shown - 1, 0, -1):

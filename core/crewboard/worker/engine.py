@@ -1,8 +1,8 @@
 """A run whose work an engine does: a program of others in the sandbox, to which mail is sent as prompts.
 
-The engine keeps its own conversation, its session. The journal is a log of it and of the texts that were sent. After a
-crash the session is loaded again, and each text that it may lack is looked up in it by its first line. Texts that are
-not found are sent again.
+The engine keeps its own conversation, its session. The journal is a log of the session and of the texts that were sent.
+After a crash the session is loaded again. Each text that it may lack is looked for there by the first line of the text,
+and is sent again if it is not found.
 """
 
 import asyncio
@@ -114,7 +114,10 @@ class EngineLife(Life):
         seconds; 0 without one."""
 
     async def close(self) -> None:
-        """End the turn in progress, the engine, and the file-tool server. Errors do not keep the rest from its end."""
+        """End the turn in progress, the engine, the file-tool server and the background commands.
+
+        An error at the end of the turn or of the engine is ignored, so that the rest is ended too.
+        """
         # What cannot be written any more is looked up in the session by the next run.
         with contextlib.suppress(CrewboardError):
             await self._cancel(_CLOSE_TIMEOUT)

@@ -35,9 +35,10 @@ _MOST_STORED = 256 << 20
 
 @dataclass(frozen=True)
 class Used:
-    """The usage of an engine, as it or its API told it. `tokens` is None and `model` empty if it is not known.
+    """The usage of an engine, as the engine or its API told it.
 
-    `cost_usd` is None if the cost is not known, as for a model without a price.
+    `tokens` is None and `model` empty if they are not known. `cost_usd` is None if the cost is not known, as for a
+    model without a price.
     """
 
     tokens: Tokens | None = None
@@ -234,7 +235,10 @@ class EngineProcess:
         return Used(tokens, replies[-1].model, sum(told) if len(told) == len(costs) else None)
 
     async def last_words(self, seconds: float) -> tuple[str, str | None]:
-        """Wait at most `seconds` for the end of the process; return its log, and how it ended, None if it did not."""
+        """Wait at most `seconds` for the end of the process; return its log, and how it ended.
+
+        How it ended is None if the process still runs. Without a process, the log is empty and the other None.
+        """
         if self._service is None:
             return "", None
         await self._service.wait(seconds)

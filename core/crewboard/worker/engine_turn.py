@@ -1,8 +1,8 @@
-"""A turn of an engine: journal what it tells, decide what it asks for, run our tools for it, and send mail into it.
+"""A turn of an engine: journal its updates, decide its requests, run our tools for it, send mail into the turn.
 
 A request of an engine for permission ends when it is answered, and also when the engine withdraws it, ends the call or
-the turn, or ends itself. *Our* tools are those of the MCP server that crewboard gives to an engine: tools of the team,
-and for an engine without tools of its own, tools to work.
+the turn, or ends itself. *Our* tools are those of the MCP server that crewboard gives to an engine: tools of the team
+and, for an engine without tools of its own, the tools in `WORK_TOOLS`.
 """
 
 import asyncio
@@ -98,7 +98,7 @@ class CutOff:
 
 
 class CallLog:
-    """The journal of an engine's texts and calls, in order, and the executor of our tools to work."""
+    """The texts and calls of an engine, journalled in order, and the executor of its calls of `WORK_TOOLS`."""
 
     def __init__(self, context: Context, process: EngineProcess, snapshots: Snapshots) -> None:
         self._interrupts = context.interrupts
@@ -144,9 +144,9 @@ class CallLog:
         return block
 
     async def run(self, ident: str, call: TeamCall, turn: "asyncio.Future[Any]") -> Outcome:
-        """Run a call of one of our tools to work, as for an agent on the model; answer it and return its outcome.
+        """Run a call of one of `WORK_TOOLS`, as for an agent on the model, and return its outcome.
 
-        If the `turn` ends first, the call is ended and its outcome is an error.
+        The call is answered with the outcome. If the `turn` ends first, the call is ended and its outcome is an error.
 
         Raises:
             Interrupted: The agent must read its mail.
@@ -162,7 +162,7 @@ class CallLog:
         return outcome
 
     async def drop_running(self) -> list[Outcome]:
-        """Give each call of our tools to work that has no result an error, with what its command printed.
+        """Give each call of `WORK_TOOLS` without a result an error, with what its command printed.
 
         Return these outcomes. The call that runs is answered too, as an engine may end its turn only then. Calls of
         tools of the team are left to `close_open`: they may have been decided meanwhile.
@@ -188,7 +188,7 @@ class CallLog:
         run_state.show_tool(describe_call(name, arguments), CALL_TIMEOUT)
 
     def end(self, ident: str, outcome: Outcome) -> None:
-        """Journal the result of a call, by the engine's id of it."""
+        """Journal the outcome of the call with the id `ident`, and how many seconds the call took."""
         run_state, began = self._run_state, self._began.pop(ident, None)
         start = run_state.conversation.started.get(ident)
         run_state.append(
@@ -200,7 +200,7 @@ class CallLog:
         )  # fmt: skip
 
     def close_open(self, why: str = UNKNOWN_OUTCOME) -> None:
-        """Journal a result for each call that has none: what the operator decided or answered meanwhile, else an error.
+        """Journal a result for each call without one: the decision or answer that came, else an error.
 
         `why` is the error of a call that had begun.
         """
@@ -221,11 +221,11 @@ class CallLog:
                 self.end(ident, Outcome(why if began else _NOT_RUN, is_error=True))
 
     def find_cut_off(self, heard_of: set[str]) -> None:
-        """Set `cut_off` to the calls of our tools since the last whole turn whose end the engine has not `heard_of`.
+        """Set `cut_off` to those calls of our tools since the last whole turn that the engine may repeat.
 
-        `heard_of` has the engine's ids of the calls that ended well in its session. A call that repeats one in
-        `cut_off` is taken for the same call. Left out are calls that only read, that never began or submit a plan, and
-        calls to work that failed or may be run twice: if repeated, they are decided and run as new ones.
+        `heard_of` has the engine's ids of the calls that ended well in its session; these are left out, unless their
+        result was `LATER`. Also left out are calls that only read, that never began or submit a plan, and calls of
+        `WORK_TOOLS` that failed or may be run twice: if repeated, they are decided and run as new ones.
         """
         found: list[CutOff] = []
         unfinished: list[CutOff] = []
@@ -289,11 +289,18 @@ class CallLog:
             self.settle_plan(ident, request)
 
     def settle_plan(self, ident: str, decided: Request) -> None:
-        """Open or close the gate by the decision about a plan, and journal what the engine is told of it."""
+        """Open or close the plan gate as `decided` says, and journal what the engine is told of it.
+
+        `ident` is the id of the call that submitted the plan.
+        """
         self.tell_decision(ident, decided, plan_outcome(self._run_state, decided))
 
     def tell_decision(self, ident: str, decided: Request, outcome: Outcome) -> None:
-        """Journal a notice about the decision of a plan for the engine's next prompt, and the result of its call."""
+        """Journal a decision about a plan: a notice for the next prompt, and the result of call `ident`.
+
+        For an engine that cannot load a session again, the notice also quotes the plan; an edited plan is in `outcome`
+        already.
+        """
         # A new session knows nothing of the plan.
         is_told = self._process.known.loads or decided.edited is not None
         self._run_state.tell(outcome.content if is_told else _SUBMITTED.format(decided.submitted, outcome.content))
@@ -382,7 +389,9 @@ class Turn:
         return prompt.result()
 
     async def hear_out(self, seconds: float) -> None:
-        """Journal what the engine tells until it has answered the prompt and what was sent into the turn.
+        """Journal what the engine tells, and refuse what it asks, until all its answers are there.
+
+        These are the answers to the prompt and to a message that was sent into the turn.
 
         Raises:
             TimeoutError: The engine did not answer within `seconds`.

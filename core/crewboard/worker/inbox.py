@@ -70,10 +70,10 @@ def _share(run_state: RunState) -> int:
 
 
 def look(run_state: RunState, *, puts_off: bool = True) -> PendingMail:
-    """Read the mail of an idle agent until a message starts work, for at most about `LOOK_SECONDS`, and return it.
+    """Read the mail of an idle agent until a message starts work, or for about `LOOK_SECONDS`.
 
-    Whole reads of mail that starts no work are picked up on the way. If `puts_off`, the assignment of a task that
-    other tasks block starts no work yet; it is looked at again each time.
+    Return what was read last, which is not picked up. What was read before it starts no work, and is picked up. If
+    `puts_off`, the assignment of a task that other tasks block starts no work yet; it is looked at again each time.
     """
     end = time.monotonic() + LOOK_SECONDS
     conversation = run_state.conversation

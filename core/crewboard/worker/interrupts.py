@@ -44,7 +44,7 @@ _MAIL_POLL = 0.01
 
 
 class Interrupted(Exception):  # noqa: N818  not an error
-    """The present turn or command must stop, so that the agent reads its mail."""
+    """The present turn, command or wait must stop: the agent must read its mail, or was paused in an outage."""
 
 
 class WorkerExit(Exception):  # noqa: N818  as above
@@ -203,7 +203,7 @@ class Interrupts:
         return self._interrupts
 
     def has_mail_of_operator(self) -> bool:
-        """Return True if there is an unread message of the operator, apart from interrupts and other types of mail."""
+        """Return True if there is unread mail of the type `message` from the operator."""
         run_state = self._run_state
         conversation = run_state.conversation
         if mailbox.size(run_state.team, run_state.name) <= conversation.cursor:
@@ -241,13 +241,13 @@ class Interrupts:
                     await unfinished
 
     async def wait_for_decision(self, request: Request, doing: str) -> Request:
-        """Wait until a request is decided or closed, and return it. Approve shutdown requests meanwhile.
+        """Wait until a request is decided or closed, and return it.
 
-        Only the request's file is looked at. The mail about the decision is there when this returns, unless it is
-        late; the caller's tool result marks it as read.
+        Shutdown requests are approved meanwhile. After a decision, wait up to `MAIL_TIMEOUT` seconds more for the mail
+        about the decision, so that the caller's tool result can mark that mail as read.
 
         Raises:
-            Interrupted: The agent must read its mail. The request is cancelled.
+            Interrupted: The agent must read its mail. The caller must cancel the request.
             WorkerExit: The run ends. The request stays open until the run is finalized.
         """
         self._run_state.show("waiting", doing, waiting_for=request.id)

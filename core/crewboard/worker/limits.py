@@ -39,7 +39,8 @@ class Limits:
     def check(self) -> ReachedLimit | None:
         """Return the limit that forbids another model call; None if there is none.
 
-        If a budget is nearly used up, warn the model, and the agent that this one reports to, once.
+        If a budget is used up to `WARN_AT`, warn the model, and the agent that this one reports to, once per
+        conversation.
         """
         run_state, shares = self._run_state, self._shares()
         reached = self.reached(run_state.conversation.assignment, shares)
@@ -58,8 +59,8 @@ class Limits:
     ) -> ReachedLimit | None:
         """Return the limit that forbids another model call; None if there is none.
 
-        It is the number of calls of the `assignment`, if one is given, or a budget of these `shares`; without shares,
-        one that the agent draws on.
+        The limit on calls counts only if an `assignment` is given. The budgets are those in `shares`; without these,
+        all budgets that the agent draws on.
         """
         # Limits may be changed while the run lasts.
         most = (self._spec.get() or self._run_state.spec).flags.max_turns

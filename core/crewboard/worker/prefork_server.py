@@ -184,10 +184,11 @@ def _import_modules(package: str) -> None:
 
 
 def preload() -> None:
-    """Load all code that a worker needs for its first assignment, and make its requests to a server in this process.
+    """Load all code that a worker needs for its first assignment, and make sample requests to a local server.
 
-    Imports are four fifths of a cold start. The rest is what the SDK builds on first use: models, the transport, a TLS
-    context. Whatever is loaded after the fork takes time and memory in each worker. No open descriptor is left.
+    Imports are four fifths of a cold start. The rest is what the SDK builds at its first request: models, the
+    transport, a TLS context. Whatever is loaded only after the fork takes time and memory in each worker. No descriptor
+    is left open.
     """
     import anthropic
 
@@ -219,7 +220,11 @@ def _exit(code: int) -> NoReturn:
 
 
 def main() -> int:
-    """Load the code and fork workers. Return the server's exit code at its end; each worker exits within this."""
+    """Load the code and fork workers until the supervisor ends; return the exit code of the server.
+
+    The code is 1 if a library left a thread, else 0. In each forked worker this function does not return: the process
+    exits with the exit code of the worker.
+    """
     process.end_with_parent()
     # Every worker inherits this, so its key and mail are protected from its first instruction.
     process.keep_memory_private()

@@ -132,15 +132,18 @@ class RunState:
         self.status = self.status.replace(engine_model=model or self.status.engine_model)
 
     def refuses_media(self, kinds: list[str]) -> str | None:
-        """Return that the model, or the engine, takes none of one of these MIME types; None if it takes all of them."""
+        """Return a text that names a MIME type in `kinds` that the model, or the engine, does not take.
+
+        Return None if all of them are taken, as far as is known.
+        """
         wrong = [kind for kind in kinds if not self._takes("document" if kind == media.PDF else "image")]
         taker = "this engine" if self.spec.engine is not None else f"the model {self.spec.model}"
         return f"{taker} takes no {wrong[0]}" if wrong else None
 
     def request_messages(self, until: int | None = None, ask: str = "") -> list[dict[str, Any]]:
-        """Return `Conversation.messages` with the bytes of images and documents filled in.
+        """Return `Conversation.messages(until, ask)` with the bytes of images and documents filled in.
 
-        Those that cannot be sent are journalled as left out, so that they stay so.
+        Images and documents that cannot be sent are journalled as left out, so that later requests leave them out too.
         """
         messages, lost = media.with_bytes(
             self.conversation.messages(until, ask),
@@ -175,7 +178,8 @@ class RunState:
         """Commit an event: write it to the journal, then update memory, status and cursor.
 
         Raises:
-            StorageError: The event could not be written; nothing changed.
+            StorageError: The event could not be written, and nothing changed; or it was written, and the status or
+                the cursor could not be.
             LostLeaseError: These files are no longer this run's; nothing was written.
         """
         event.run = self.spec.run
@@ -193,7 +197,10 @@ class RunState:
             self.agent.cursor.save(Cursor(offset=self.conversation.cursor, damaged=self.conversation.damaged))
 
     def take_in(self, **fields: Any) -> None:
-        """Commit an `Intake` event with these fields, which enter the conversation. Without `cursor`, it stays."""
+        """Commit an `Intake` event with these fields, which enter the conversation.
+
+        Without the field `cursor`, the cursor of the mailbox does not move.
+        """
         self.append(Intake(**{"ts": self.now(), "cursor": self.conversation.cursor, **fields}))
 
     def tell(self, notice: str) -> None:
@@ -309,7 +316,7 @@ class RunState:
     def refresh_status(self) -> None:
         """Write the status again if its file is damaged or the worker's memory has changed.
 
-        Nothing else may write it for days while the agent is idle.
+        While an agent is idle, there may be no other reason to write it for days.
         """
         self._shown.get()
         if self._shown.damaged:
@@ -324,7 +331,13 @@ class RunState:
             self.flush()
 
     def flush(self) -> None:
-        """Write all pieces so far to the file of the preview. It is no error if that fails."""
+        """Write all pieces so far to the file of the preview.
+
+        A failed write is ignored, as the text is only a preview.
+
+        Raises:
+            LostLeaseError: The directory of this run was removed, moved or replaced.
+        """
         self._live_at = time.monotonic()
         piece, self._live = self._live, b""
         self._live_size += len(piece)

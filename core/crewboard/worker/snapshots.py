@@ -1,7 +1,7 @@
-"""Snapshots of an agent's worktree. On a team with hosts, they are also put into the team's store.
+"""Snapshots of an agent's worktree, which a team with hosts also keeps in its store.
 
-On such a team, the store has what a tool may have written before the tool's result is in the journal. So a run on
-another host starts with the files that its conversation knows of.
+On such a team, a snapshot of what a tool may have written is in the store first, and only then the tool's result in the
+journal. So a run on another host starts with the files that its conversation knows of.
 """
 
 import asyncio
@@ -37,11 +37,13 @@ class Snapshots:
         self._problem = ""
 
     async def take_at(self, at: Literal["begin", "end"]) -> None:
-        """Take and journal a snapshot at the begin or end of an assignment, once each, if the agent has a worktree.
+        """Take and journal a snapshot at the begin or end of an assignment, once each.
+
+        Do nothing if the agent has no worktree. If no snapshot can be taken, the log says why.
 
         Raises:
             StorageError: The snapshot could not be put into the store of a team with hosts.
-            LostLeaseError: There, this run has lost its lease.
+            LostLeaseError: On a team with hosts, this run has lost its lease.
         """
         run_state, assignment = self._run_state, self._run_state.conversation.assignment
         ident = assignment.id if assignment is not None else self._of

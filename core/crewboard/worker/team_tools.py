@@ -1,9 +1,9 @@
-"""The MCP server by which an engine has crewboard's own tools: those of the team, and perhaps those to work.
+"""The MCP server by which an engine has crewboard's own tools: those of the team, and perhaps `WORK_TOOLS`.
 
-The engine starts a relay as its MCP server: a few lines of Python that pass bytes to the worker and back. Its sandbox
-allows no Unix sockets, with which those of other programs could be reached. So there are named pipes in the engine's
-home: one in which each relay announces itself, and two more for each relay. The worker answers calls by running the
-tools that agents on the model have, too. These tools are called *ours* below.
+The engine starts a relay as its MCP server: a few lines of Python that pass bytes to the worker and back. The engine's
+sandbox allows no Unix sockets, because the engine could reach those of other programs. So there are named pipes in the
+engine's home: one in which each relay announces itself, and two more for each relay. The worker answers calls by
+running the tools that agents on the model have, too. These tools are called *ours* below.
 """
 
 import asyncio
@@ -113,8 +113,8 @@ class TeamCall:
 def offered_to(spec: Spec) -> tuple[str, ...]:
     """Return the names of crewboard's tools that an agent's engine has.
 
-    They are the tools of the team and, for an engine without tools of its own, the tools to work that the agent's type
-    allows.
+    They are the tools of the team and, for an engine without tools of its own, those of `WORK_TOOLS` that the agent's
+    type allows.
     """
     of_team = (*OFFERED, *_FOR_LEADS) if spec.type == LEAD else OFFERED
     if spec.has_own_tools:
@@ -124,10 +124,10 @@ def offered_to(spec: Spec) -> tuple[str, ...]:
 
 
 def is_ours(name: str, *, own_tools: bool) -> bool:
-    """Return True if a call that an engine tells of is one of our tools, by the tool's name as the engine gives it.
+    """Return True if a tool's name, as an engine tells it of a call, is that of one of our tools.
 
     The input is not looked at, because the model writes it. With `own_tools`, the engine has tools of its own, and so
-    none of ours to work.
+    none of `WORK_TOOLS`.
     """
     known = (*OFFERED, *_FOR_LEADS, *(() if own_tools else WORK_TOOLS))
     return name.startswith(_PREFIX) and name.removeprefix(_PREFIX) in known
@@ -136,7 +136,7 @@ def is_ours(name: str, *, own_tools: bool) -> bool:
 def as_ours(call: Call, workspace: Path) -> tuple[str, Json]:
     """Return name and input of an engine's call in the form of our tools, as rules, terms and views know them.
 
-    A call that is like none of our tools keeps its own name and input.
+    A call that is like none of our tools keeps its own name, else its kind, and its own input, else its title.
     """
     given, root = call.input, os.path.realpath(workspace)
     if call.kind == SERVER:

@@ -96,7 +96,9 @@ def write(
 
 
 def sweep(team: TeamDirectory, owner: str, kept: Iterable[Bundle]) -> None:
-    """Remove the parts of all bundles of an owner except for the bundles `kept`. Only the owner's single writer may.
+    """Remove the parts of all bundles of an owner except for the bundles `kept`.
+
+    Only the single writer of the owner's bundles may call this.
 
     Raises:
         StorageError: A part could not be removed.

@@ -147,7 +147,7 @@ class Changes:
 
 @dataclass(frozen=True)
 class MergedTree:
-    """The outcome of a merge without a working tree: its tree, and the files that conflict, which have marks there."""
+    """The outcome of a merge without a working tree: the merged tree, and the files in it that have conflict marks."""
 
     tree: str
     conflicts: tuple[str, ...]
@@ -232,11 +232,11 @@ def trees_of(repository: Repository, *commits: str) -> tuple[str, ...]:
 
 
 def begin_of(repository: Repository, head: str, snapshot: Snapshot) -> str:
-    """Return the commit to compare work with that was never merged, so that only changes of the agent show.
+    """Return the commit with which to compare work that was never merged, so that only changes of the agent show.
 
     That is the merge base of `head` and the snapshot. But the files that the checkout began with are no changes of the
     agent, even if `head` does not have them any more, as after an undo, nor are those that its setup changed. If no
-    commit has all of these, one is made that has.
+    commit has all of these files, one that has them is made.
     """
     parted, base = merge_base(repository, head, snapshot.commit) or snapshot.base, snapshot.base
     common = base if not lacks_base(repository, snapshot, parted) else merge_base(repository, parted, base) or base
@@ -341,7 +341,8 @@ def _new_lines(lines: Iterator[str], head: re.Match[str]) -> Iterator[str]:
 def diff_since(team: TeamDirectory, name: str, spec: Spec, since: str | None) -> tuple[str, Shown]:
     """Take a snapshot, and return what an agent changed in its checkout since the commit `since`, as a unified diff.
 
-    Without `since`, it is compared with the base of the worktree. With the diff, the two trees are returned.
+    Without `since`, the snapshot is compared with the base of the worktree. Also return the ids of the two trees that
+    were compared. The diff is empty if they are the same.
 
     Raises:
         CrewboardError: The checkout cannot be read.

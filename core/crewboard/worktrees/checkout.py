@@ -41,12 +41,12 @@ class Prepared:
 
 
 def require_repository(root: Path, name: str, otherwise: str) -> None:
-    """Check that there is a repository for the worktree of an agent that must have one.
+    """Check that the root is in a repository, for the worktree of an agent that must have one.
 
-    `otherwise` is the part of the message that says how to hire it without.
+    `otherwise` is the part of the error text that says how to hire the agent without a worktree.
 
     Raises:
-        UsageError: There is none; the message says what to do.
+        UsageError: There is no repository; the message says what to do.
     """
     try:
         open_repository(root)

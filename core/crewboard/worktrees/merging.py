@@ -81,7 +81,7 @@ class Target:
 
     @property
     def name(self) -> str:
-        """Return the name of the branch without `refs/heads/`."""
+        """Return the name of the branch without `refs/heads/`; `HEAD` if no branch is checked out."""
         return self.ref.removeprefix("refs/heads/")
 
 
@@ -205,8 +205,8 @@ def make_commit(
     No branch and no file is changed. The user is the author of all new commits, and the agent their co-author.
 
     Raises:
-        BadDataError: The changes conflict, a merge commit would bring in commits of others, they are in the folder of
-            teams, or git cannot commit.
+        BadDataError: The changes conflict, or are in the folder of teams; a merge commit would bring in commits of
+            others; or git cannot commit.
     """
     by = changes.agent
     merge = merged(repository, target.tip, snapshot.commit, changes.base)

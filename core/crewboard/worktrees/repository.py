@@ -229,9 +229,10 @@ class Repository:
         return (self.objects / "info/alternates").exists()
 
     def take_in(self, pack: int, header: bytes, limit: int, *, seconds: float) -> None:
-        """Add the objects of a pack, which is read from the descriptor `pack`, after git has strictly checked them.
+        """Add the objects of a pack, read from the descriptor `pack`, after git has checked them.
 
-        `header` are the first `PACK_HEADER` bytes of it, which were read already. The pack may have `limit` bytes.
+        `header` are the first `PACK_HEADER` bytes of the pack, which were read already. The pack may have at most
+        `limit` bytes.
 
         Raises:
             GitFailedError: git refused the pack, or took longer than `seconds`.

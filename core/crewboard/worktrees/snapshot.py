@@ -95,13 +95,11 @@ def branch_of(team: TeamDirectory, name: str) -> str:
 
 
 def ref_of(team: TeamDirectory, name: str, kind: str = "") -> str:
-    """Return the full name of the ref of an agent for its newest snapshot, or for another commit of it by `kind`.
+    """Return the full name of the ref of an agent for its newest snapshot, or for another commit by `kind`.
 
-    - `base`: the commit at which its worktree began.
-    - `setup`: the snapshot of a new checkout after its setup.
-    - `merged`: the last snapshot that was merged.
-    - `carried`: the snapshot that its worker puts into the store.
-    - `fetched`: the commit at which `crewboard worktree fetch` left the user's branch of its work.
+    The kinds are `base`, the commit at which the agent's worktree began; `setup`, the snapshot of a new checkout after
+    its setup; `merged`, the last snapshot that was merged; `carried`, the snapshot that the worker puts into the store;
+    and `fetched`, the commit at which `crewboard fetch` left the user's branch with the agent's work.
     """
     of_agent = branch_of(team, name).removeprefix("crew/")
     return f"refs/crew/+{kind}/{of_agent}" if kind else f"refs/crew/{of_agent}"

@@ -112,8 +112,8 @@ def push(team: TeamDirectory, by: str, now: float, url: str | None = None, *, fo
     push is refused.
 
     Raises:
-        UsageError: The root is in no repository; it is too large, or shallow without `url`; the remote lacks the
-            commit; or the history has nothing in common with the last push.
+        UsageError: The root is in no repository; the repository is too large, or is a shallow clone and there is no
+            `url`; the remote lacks the commit; or there is no history in common with the last push.
         TryLaterError: Another process pushes.
         StorageError: The store failed.
     """
@@ -217,7 +217,8 @@ def _environment() -> dict[str, str]:
 class Fetched:
     """The newest work of an agent in the user's repository: the snapshot `commit`, taken `at`.
 
-    `missing` describes what the snapshot could not take in; `changed` is True if it was not here before.
+    `missing` describes what the snapshot could not take in. `changed` is True if the repository did not have the
+    snapshot before.
     """
 
     commit: str
@@ -229,8 +230,8 @@ class Fetched:
 def fetch(team: TeamDirectory, repository: Repository, name: str, worktree: Worktree) -> Fetched | None:
     """Bring the newest snapshot of an agent from the store into a repository; return None if there is none.
 
-    The repository is the user's, or for a lead on a host, crewboard's there. That one may have the newest snapshot
-    already: of an agent that ran on this host last.
+    The repository is the user's, or for a lead on a host, that of crewboard on the host. The latter has the newest
+    snapshot already if the agent's last run was on this host.
 
     Raises:
         BadDataError: git refused the objects, or they are not complete.

@@ -28,7 +28,7 @@ def open_missing() -> None:
 
 
 def never_fail_to_print() -> None:
-    """Print escapes for characters that the terminal's encoding lacks."""
+    """Make stdout and stderr print escapes for characters that the terminal's encoding lacks."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

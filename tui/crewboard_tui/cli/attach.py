@@ -119,7 +119,7 @@ def project_of(session: Session) -> Path:
 
 
 def change_hooks(project: Path, action: str) -> None:
-    """Add or remove the hooks of a project, and say what is true from now on."""
+    """Add or remove the hooks of a project (`action` is `install` or `uninstall`); print who approves plans then."""
     path = project / install.SETTINGS
     if action == "install":
         changed = install.install(project)

@@ -449,10 +449,11 @@ class Session:
 
     @property
     def directory(self) -> TeamDirectory:
-        """Return where the team is kept; the default team need not exist yet.
+        """Return the directory of the team that the options choose; the default team need not exist yet.
 
         Raises:
-            UsageError: The team that was named does not exist.
+            UsageError: The team that was named does not exist, or none was named and several could be meant.
+            UntrustedError: Another user controls the team.
         """
         return core.choose_team(self.root, self.team_option)
 
@@ -521,7 +522,10 @@ class Session:
 
 
 def keep_mirrored(team: TeamDirectory) -> None:
-    """Keep a team that mirrors one of another program up to date until this process ends."""
+    """Keep a team that mirrors one of another program up to date until this process ends.
+
+    Do nothing for other teams and for a foreign one.
+    """
     from crewboard.attach.mirror import MirrorThread
     from crewboard.store import roster
 
@@ -669,10 +673,10 @@ class Shown(NamedTuple):
 
 
 def require_yes(given: str | None, seen: Shown, accept: str, *, reveal: bool = False, asks: bool = True) -> None:
-    """Return if the user accepts exactly this thing: with its SHA-256 `given`, or asked in a terminal that shows it.
+    """Check that the user accepts exactly the thing `seen`: by its SHA-256 `given`, or with a yes in a terminal.
 
-    `accept` is the command line that accepts it. With `reveal`, secrets are shown. Without `asks`, nothing is asked, as
-    in a script.
+    `accept` is the command line that accepts the thing. With `reveal`, secrets are shown. Without `asks`, nothing is
+    asked, as in a script.
 
     Raises:
         BadDataError: `given` is of something else, or a secret in the thing was hidden.
@@ -723,7 +727,10 @@ def as_json(command: Any) -> Any:  # noqa: ANN401
 
 
 def listing(**given: Any) -> Callable[[Callable[[Session], None]], click.Group]:
-    """Return a decorator that makes a function a group. It lists something if no command of the group is named."""
+    """Return a decorator that makes a function a group; the function runs if no command of the group is named.
+
+    `given` are the arguments of `click.group`.
+    """
 
     def make(command: Callable[[Session], None]) -> click.Group:
         @wraps(command)

@@ -134,7 +134,10 @@ def all_checks(session: Session, to_try: Sequence[str] = ()) -> list[Check]:
 
 
 def local_servers(session: Session, environment: Mapping[str, str]) -> list[Check]:
-    """Return a note for each server of models on this machine that the team could use; empty if there is a key."""
+    """Return a note for each server of models on this machine that the team could use.
+
+    The result is empty if the team needs none: it is offline, or has a key, an address or hosts.
+    """
     if env.is_offline(environment) or endpoint.credential(environment) is not None:
         return []
     if environment.get(endpoint.BASE_URL) or has_hosts(session.team.directory):
@@ -267,7 +270,10 @@ def has_hosts(team: TeamDirectory) -> bool:
 
 
 def model(team: Team, *, offline: bool, has_hosts: bool = False) -> Check:
-    """Check which model workers would use, without calling it. A server nearby is only asked whether it answers."""
+    """Check which model workers would use, without calling it.
+
+    A server on this machine or its network is only asked whether it answers.
+    """
     environment = dict(team.worker_environment)
     if offline:
         return Check("model", "ok", "the offline model: no key, no network, no language model")
@@ -314,7 +320,10 @@ class Answer(Check):
 
 
 def answer(team: Team, environment: Mapping[str, str], timeout: float) -> Answer:
-    """Ask a server for its list of models. Any answer shows that there is a server, so that the check is ok."""
+    """Ask a server for its list of models, and check that it answers within `timeout` seconds.
+
+    A redirect, or a server that takes the connection and does not answer in time, is a note; a call decides then.
+    """
     url = endpoint.base_url(environment)
     through = endpoint.proxy(environment, url)
     way = f" through the proxy {endpoint.host_and_port(through)}" if through else ""

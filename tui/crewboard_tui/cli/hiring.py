@@ -253,7 +253,8 @@ def tell_new_servers(team: Team, name: str) -> None:
 def tell_of_model(team: Team, name: str) -> None:
     """Print what the user should know about the server of a new agent, if it is not Anthropic's.
 
-    The server may not list the model of the agent; and if the agent is the first, it may serve few calls at once.
+    That is, if the server does not list the agent's model; and for a team's first agent, how to let one agent work at a
+    time.
     """
     spec, environment = team.directory.agent(name).spec.load(), team.worker_environment
     url = endpoint.base_url(environment)

@@ -1,6 +1,6 @@
-"""The commands `host`, `hosts`, `workspace` and `fetch`: the machines that run the agents of a team in PostgreSQL.
+"""The commands `host`, `hosts`, `workspace` and `fetch`: the machines that run agents of a team in PostgreSQL.
 
-They also give agents there the user's files to begin with, and bring their work back.
+`workspace` gives these agents the user's files to begin with, and `fetch` brings their work back.
 """
 
 import os

@@ -275,7 +275,10 @@ class Cluster:
 
 
 def host_name(machine: str, node: str) -> str:
-    """Return the name of a node's host: the name of its machine, which may have several nodes, and a part of its id."""
+    """Return the name of a node's host: the name of the `machine`, and a part of the id `node`.
+
+    The id is needed because a machine may have several nodes.
+    """
     words = re.sub(r"[^a-z0-9]+", "-", machine.partition(".")[0].lower()).strip("-")
     begin = words if words[:1].isalpha() else f"node-{words}".rstrip("-")
     return f"{begin[: _NAME_LENGTH - _ID_LENGTH - 1].rstrip('-')}-{node[:_ID_LENGTH]}"

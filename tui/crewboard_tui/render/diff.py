@@ -68,7 +68,10 @@ class Hunk(Struct, frozen=True):
 
 
 class FileDiff(Struct, frozen=True):
-    """The changes of one file. `facts` are in words, such as a new mode; `left_out` lines are not kept."""
+    """The changes of one file.
+
+    `facts` are in words, such as a new mode. `left_out` is the number of lines that are not kept.
+    """
 
     path: str
     facts: tuple[str, ...] = ()

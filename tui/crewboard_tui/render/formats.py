@@ -103,7 +103,7 @@ def format_load(load: float, cores: int) -> str:
 
 
 def format_count(number: int) -> str:
-    """Format a count in at most five cells: `950`, `41.2k`, `1.3M`."""
+    """Format a count in at most six cells: `950`, `41.2k`, `123.5k`, `1.3M`."""
     if number < 1000:  # noqa: PLR2004
         return str(number)
     return f"{number / 1000:.1f}k" if number < 999_950 else f"{number / 1_000_000:.1f}M"  # noqa: PLR2004
@@ -145,7 +145,7 @@ def sparkline(values: Sequence[float], width: int, top: float) -> str:
 
 
 def peaks(values: Sequence[float], cells: int, span: int) -> list[float]:
-    """Return the peaks of the newest `span` values, oldest first: at most `cells`, each of as many values."""
+    """Return the highest value of each of at most `cells` equal groups of the newest `span` values, oldest first."""
     each = max(1, -(-span // max(1, cells)))
     return [max(values[max(0, end - each) : end]) for end in range(len(values), max(0, len(values) - span), -each)][
         ::-1
@@ -220,7 +220,7 @@ def format_used(bill: Bill) -> str:
 
 
 def why_no_money(view: TeamView) -> str:
-    """Explain why no cost is shown in dollars."""
+    """Return a text that says why no cost is shown in dollars."""
     return (
         f"tokens only: {'the offline model is' if view.model_backend == 'offline' else 'these models are'} not priced"
     )

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 
 class Look(Struct, frozen=True):
-    """The glyph, word and tone of a state; `tone` is a list of style names."""
+    """The look of a state: its glyph, the `ascii` character in place of it, its tone and its word.
+
+    `tone` has names of styles, separated by blanks.
+    """
 
     glyph: str
     ascii: str

@@ -56,7 +56,7 @@ def safe_text(text: str) -> str:
 
 
 def safe_line(text: str) -> str:
-    """Return `safe_text` on one line: newlines and tabs become spaces."""
+    """Return `safe_text` on one line: each run of blanks, tabs and newlines becomes one blank."""
     return " ".join(safe_text(text).split())
 
 

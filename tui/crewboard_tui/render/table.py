@@ -37,7 +37,10 @@ def with_data(columns: Sequence[Column[R]], rows: Sequence[R]) -> list[Column[R]
 
 
 def fit(columns: Sequence[Column[R]], width: int) -> list[Column[R]]:
-    """Return the columns that fit into `width` cells, each with a blank after it."""
+    """Return the columns that fit into `width` cells, each with a blank after it.
+
+    Columns with the rank 0 are returned even if they do not fit.
+    """
     chosen = list(columns)
     while sum(column.width + 1 for column in chosen) > width and any(column.rank for column in chosen):
         chosen.remove(max(chosen, key=lambda column: column.rank))

@@ -164,7 +164,10 @@ def read_theme(name: str, table: object) -> tuple[Theme | None, list[tuple[str, 
 
 
 def likens_good_and_bad(theme: Theme, table: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return the faults of a theme whose `good` is nearer to its base's `bad` than to its `good`, or the reverse."""
+    """Return the faults of a theme whose `good` is nearer to its base's `bad` than to its `good`, or the reverse.
+
+    `table` is the theme's table in a settings file; it names the base. A fault is a role and what is wrong with it.
+    """
     base = THEMES[table[_BASE]].variables
     wrong = []
     for role, other in (("good", "bad"), ("bad", "good")):

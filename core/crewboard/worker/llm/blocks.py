@@ -270,9 +270,9 @@ class ReplyStream:
 
     @property
     def declined(self) -> list[tuple[str, Tokens]]:
-        """Return the models that began the reply and refused to go on, with their tokens, if another one took over.
+        """Return the models that began the reply and refused to go on, with their tokens.
 
-        Models without output are left out: the API does not bill them.
+        The list is empty if no other model took over. Models without output are left out: the API does not bill them.
         """
         if not any(each.get("type") == _TOOK_OVER for each in self._attempts):
             return []

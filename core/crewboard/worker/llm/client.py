@@ -64,7 +64,7 @@ def _cached_context(*_key: str | int | None) -> ssl.SSLContext:
 async def rehearse(client: AsyncAnthropic) -> None:
     """Make the calls that a worker makes, so that the SDK builds before a fork what it builds on first use.
 
-    The server of this client must answer them, and does so at no cost.
+    The client must be one of a server that answers these calls without cost.
     """
     await client.get("/v1/models/m", cast_to=httpx2.Response)
     prompt = [{"role": "user", "content": "."}]

@@ -172,7 +172,10 @@ class ContextWindow:
         return f"the conversation does not fit into {where} and takes one of {least} tokens or more"
 
     def learn(self, reply: Reply) -> None:
-        """Adjust the estimates to a reply: the tokens of its request and, if the reply filled the window, its size."""
+        """Adjust the estimates to a reply: the characters per token, and the size of the window.
+
+        The window becomes smaller if the reply filled it, or shows that a request refused before was too long.
+        """
         self._shrink = 1.0
         self._accepted_length = max(self._accepted_length, self._characters)
         (refused, window), self._maybe_too_long = self._maybe_too_long, (0, 0)
@@ -214,13 +217,13 @@ class ContextWindow:
         return [each for each in numbers if tokens / _ESTIMATE_FACTOR <= each <= tokens * _ESTIMATE_FACTOR]
 
     def make_fit(self, refused: TooLongError | MaybeTooLongError | MediaRefusedError) -> None:
-        """Prepare another request after the server refused one because of its length, an image or a document.
+        """Prepare another request after the server refused one for its length, an image or a document.
 
-        Images and documents are left out, and the window or the estimate becomes smaller, or the next `make_room`
-        shortens the conversation.
+        By the kind of refusal, leave out images or documents, assume a smaller window or more tokens per character, or
+        let the next `make_room` shorten the conversation.
 
         Raises:
-            ModelError: The same refusal, once nothing is left that could be the reason.
+            ModelError: The refusal, once nothing is left that could be the reason.
         """
         kept = media.kept_in(self._run_state.conversation.messages())
         if isinstance(refused, MediaRefusedError):

@@ -202,7 +202,10 @@ class Model:
         self.settle_window()
 
     async def ask_again(self) -> None:
-        """Ask an Ollama server once more for the window if it is only assumed: the first reply has loaded the model."""
+        """Ask the server once more, and only once, for the window's size if it is only assumed.
+
+        An Ollama server tells the size only after the first reply, which has loaded the model.
+        """
         if self._run_state.window_is_assumed and not self._was_asked_again and not self._hangs:
             self._was_asked_again = True
             self._told = models.size_in(models.find_in_list(await self._get("/api/ps"), self._run_state.spec.model))
@@ -210,7 +213,10 @@ class Model:
                 self.settle_window()
 
     def settle_window(self) -> None:
-        """Note the window's size in the run state, or an assumed one, with a line on stderr the first time."""
+        """Note the window's size in the run state; if it is not known, an assumed one.
+
+        The first time that the size is assumed on a third-party server, a line on stderr says so.
+        """
         known = self._stated.or_else(self._told)
         run_state, usual = self._run_state, _USUAL if self._has_claude else _ASSUMED
         assumes = known.window is None and not self._has_claude
@@ -379,10 +385,10 @@ class Model:
         *,
         may_exceed: Callable[[str], bool] = lambda _: False,
     ) -> Reply:
-        """Return the model's reply to the conversation, of at most `longest` tokens. Retry failures that may pass.
+        """Return the model's reply to the conversation, of at most `longest` tokens.
 
-        `may_exceed` gets the text of a refusal that does not name the length as its reason, and returns True if the
-        request may be too long all the same.
+        Failures that may pass are retried. `may_exceed` gets the text of a refusal that does not name the length as its
+        reason, and returns True if the request may be too long all the same.
 
         Raises:
             ModelError: The server refuses the request, fails repeatedly in the same way, or stayed unavailable for
@@ -390,7 +396,7 @@ class Model:
             TooLongError: The request is too long.
             MaybeTooLongError: The request may be too long.
             MediaRefusedError: The server refuses an image or a document, or may do so.
-            Interrupted: The agent must read its mail.
+            Interrupted: The agent must read its mail, or was paused while it waited for a retry.
             WorkerExit: The run ends.
         """
         request = self._request(system, tools, messages, longest)

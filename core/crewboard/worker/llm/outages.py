@@ -85,10 +85,12 @@ class Outages:
         return time.monotonic() - began
 
     async def wait_for_retry(self, refusal: Refusal, attempt: int, delay: float) -> None:
-        """Journal a retry and wait `delay` seconds; the whole team waits if the limit that was reached is shared.
+        """Journal a retry and wait `delay` seconds.
+
+        If the limit that was reached is shared, the calls of the whole team wait.
 
         Raises:
-            Interrupted: The agent must read its mail.
+            Interrupted: The agent must read its mail, or is paused.
             WorkerExit: The run ends.
         """
         if refusal.shared:

@@ -71,7 +71,7 @@ see what you change until it is merged. Commit there as you like; what you do no
 def system_prompt(name: str, spec: Spec, config: Config) -> str:
     """Return the system prompt of one agent.
 
-    It stays the same for a whole conversation. Facts that may change meanwhile, as the date, are in the preface.
+    It stays the same for a whole conversation. Facts that may change meanwhile, such as the date, are in the preface.
     """
     kind = type_of(spec.type, spec.definition)
     report_to = config.reports_to(name)
@@ -102,7 +102,10 @@ _BRANCH = re.compile(r"ref: refs/heads/([\w./+-]{1,100})\n?", re.ASCII)
 
 
 def surroundings(spec: Spec, workspace: Path, now: float) -> str:
-    """Return what an agent is told of its workspace, branch, date (`now`, epoch seconds) and sandbox, a fact a line."""
+    """Return what an agent is told of its workspace, branch, date and sandbox, one fact on each line.
+
+    The date is that of `now`, in epoch seconds.
+    """
     kind = type_of(spec.type, spec.definition)
     today = datetime.fromtimestamp(now).astimezone().date()
     branch = spec.worktree.branch if spec.worktree else _branch(workspace)

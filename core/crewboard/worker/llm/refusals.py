@@ -242,7 +242,10 @@ def is_of_credentials(error: Exception) -> bool:
 
 
 def judge_credentials(error: Exception) -> Refusal:
-    """Return the refusal for an error of `is_of_credentials`. It is retried only if the network failed."""
+    """Return the refusal for an error of which `is_of_credentials` is True.
+
+    It is retried only if the network failed.
+    """
     text = f"no credentials: {error}"
     if {each.__name__ for each in type(error).__mro__} & _NO_NETWORK:
         return Refusal(text, retry=True, unavailable=True)

@@ -28,7 +28,7 @@ from crewboard.worker.tools.schemas import simplify
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of a tool call: the text for the model, and True in `is_error` if it is told that the call failed."""
+    """The result of a tool call: the text for the model, and in `is_error` True if the call counts as failed."""
 
     content: str
     is_error: bool = False
@@ -58,7 +58,11 @@ def failed_on_input(tool: str, error: Exception) -> Outcome:
 
 @dataclass(frozen=True)
 class PlannedChange:
-    """The change that a file tool is about to make. `before` is the content in base64; see `FileKept` for the rest."""
+    """The change that a file tool is about to make.
+
+    `before` is the present content in base64; None if there is no file, or its content cannot be kept. See `FileKept`
+    for the rest.
+    """
 
     path: str
     before: str | None
@@ -168,9 +172,9 @@ class _Server:
 
 
 class FileToolClient:
-    """The client of an agent's file-tool servers. It also holds the agent's background commands.
+    """The client of an agent's file-tool servers, which also holds the agent's background commands.
 
-    The first server is started when it is needed. More are started for calls that run at once and take long.
+    The first server is started when it is needed. More are started for calls that run at the same time and take long.
     """
 
     def __init__(self, sandbox: Sandbox) -> None:
@@ -340,11 +344,11 @@ class Context:
 
 @dataclass(frozen=True)
 class Tool(Generic[In]):
-    """One tool. `run` is the function that does its work, and `input` the type of that function's input.
+    """One tool, with the function `run` that does its work, and the type `input` of that function's input.
 
     A tool that `waits` handles interrupts itself, and continues its wait after a crash. A `repeatable` tool may run
     again after a crash, because running it twice has the same effect as once. A tool that `reads` changes nothing;
-    calls of such tools that follow each other in a reply run at once.
+    calls of such tools that follow each other in a reply run at the same time.
     """
 
     name: str

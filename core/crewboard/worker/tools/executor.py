@@ -47,7 +47,7 @@ _Ready = tuple[Tool[Any], Any]
 
 
 class ToolExecutor:
-    """The tool calls of one worker."""
+    """The executor of one worker's tool calls."""
 
     def __init__(
         self,
@@ -214,10 +214,11 @@ class ToolExecutor:
         )  # fmt: skip
 
     def result(self, block: Block, outcome: Outcome, seconds: float | None = 0, snapshot: str | None = None) -> Outcome:
-        """Journal the result of a call, and return the outcome as the model is told it, shortened if it is too long.
+        """Journal the result of a call, and return the outcome as the model is told it.
 
+        A long text is shortened; a result with an image or document that the model does not take becomes an error.
         `seconds` is how long the call took, None if that is not known. `snapshot` is the commit of a snapshot that was
-        taken after it.
+        taken after the call, None without one.
         """
         run_state = self._run_state
         if (why := run_state.refuses_media([kind for _, kind, _ in outcome.media])) is not None:

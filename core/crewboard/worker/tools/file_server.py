@@ -194,10 +194,11 @@ def read_project_file(workspace: Workspace, path: str, accepted: dict[str, str])
 
 
 def read_skills(workspace: Workspace, path: str, names: list[str], file: str) -> str:
-    """Return as JSON, for each of these skills, the text of `file` and the SHA-256 of each file in the skill's folder.
+    """Return as JSON the text of `file` and the SHA-256 of all files of each of these skills.
 
-    An object by name of the skill has `text` and `files`, or `why` it cannot be read. `path` is the folder of all
-    skills. Text and SHA-256 are of the same reading of a file.
+    The JSON has an object for each name: with `files`, the SHA-256 by path, and `text` if the skill has the file; or
+    with `why` the skill cannot be read. `path` is the folder of all skills. Text and SHA-256 are of the same reading of
+    a file.
     """
     found: dict[str, dict[str, Any]] = {}
     for name in names:
@@ -320,7 +321,11 @@ def _encoded(text: str) -> bytes:
 
 
 def glob(workspace: Workspace, pattern: str, path: str = ".") -> str:
-    """Return the paths of files below a folder that match a pattern, one a line, or a note that there are none."""
+    """Return the paths of files below a folder that match a pattern, one a line, or a note that there are none.
+
+    Raises:
+        RefusedError: The pattern or the path is not valid.
+    """
     place = workspace.resolve(path)
     matches = _matcher(pattern)
     found = [_named(place, file) for file in workspace.walk(place) if matches(escape_name(file.path))]
@@ -515,7 +520,13 @@ def _listed_by_ripgrep(workspace: Workspace, place: Place, literal: str, *, igno
 
 
 def list_dir(workspace: Workspace, path: str = ".") -> str:
-    """Return the names of the entries of a folder, one a line, with a slash after those of folders."""
+    """Return the names of the entries of a folder, one a line, with a slash after those of folders.
+
+    The team's own folder `.crewboard` is left out.
+
+    Raises:
+        RefusedError: The path is not valid, or names no folder.
+    """
     with workspace.open_folder(workspace.resolve(path)) as folder, os.scandir(folder) as listing:
         entries = sorted(listing, key=lambda entry: entry.name)
         names = [

@@ -705,7 +705,7 @@ class _TooCostlyError(Exception):
 def input_of(schema: dict[str, Any], sent: dict[str, Any]) -> type[Input]:
     """Return the type of input of a tool with this `schema`, which takes any object that fits.
 
-    A value that `schema` requires and `sent`, the schema that the model sees, does not is null if it is missing.
+    `sent` is the schema that the model sees. A value that only `schema` requires is null if the model leaves it out.
     """
     find_mismatch = _checker(schema)
     nulls = dict.fromkeys(name for name in schema.get("required", ()) if name not in sent.get("required", ()))

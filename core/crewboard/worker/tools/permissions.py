@@ -81,7 +81,7 @@ async def seek_permit(context: Context, tool: str, arguments: dict[str, Any]) ->
 
 
 def asks_first(run_state: RunState, tool: str) -> bool:
-    """Return True if the operator is asked before each call of this gated tool.
+    """Return True if the operator is asked before each call of a tool that writes or runs something.
 
     That is so by the hire (`--ask`), for commands and tools of MCP servers by the agent's type, or by the terms of the
     approved plan.
@@ -161,9 +161,10 @@ async def ask_permission(
 
 
 def answer_of_rules(run_state: RunState, tool: str, arguments: dict[str, Any]) -> tuple[bool | None, str]:
-    """Return the answer to an engine that asks for a call, and the reason: True, False, or None to ask the operator.
+    """Return the answer to an engine that asks for a call, and the reason for it.
 
-    The reason is empty if there is none to tell; for None, it names the rule because of which the operator is asked.
+    The answer is True, False, or None if the operator must be asked. The reason is empty if there is none to tell; for
+    None, it names the rule because of which the operator is asked.
     """
     take_released(run_state)
     terms = run_state.conversation.terms

@@ -94,9 +94,9 @@ def gate_refusal(run_state: RunState, tool: str) -> Outcome | None:
 
 
 def deviates(run_state: RunState, tool: str, arguments: dict[str, Any]) -> bool:
-    """Return True if the approved plan does not name this call of a gated tool.
+    """Return True if the approved plan does not name this call of a tool that writes or runs something.
 
-    Without an approved plan, it is True only for an agent hired with `--strict-plan`.
+    It is False for all other tools. Without an approved plan, it is True only for an agent hired with `--strict-plan`.
     """
     assignment = run_state.conversation.assignment
     plan = assignment.plan if assignment else None

@@ -77,10 +77,11 @@ class ToolRegistry:
         return len(tools) > _MANY or size > window * _MANY_SHARE
 
     def definitions(self, *, on_demand: bool = False) -> list[dict[str, Any]]:
-        """Return the tools in the form of the Messages API, with those that the API runs if the agent has the web.
+        """Return the tools in the form of the Messages API, those of the web included.
 
-        Tools of the API that the terms of the approved plan take away are left out; calls of other tools are refused
-        by `find`. With `on_demand`, the API shows the model only those tools of MCP servers that `find_tools` found.
+        Tools of the web run in the API; an agent hired with `--web` has them. Of the tools that the terms of the
+        approved plan take away, those of the API are left out; the others stay, and `find` refuses their calls. With
+        `on_demand`, the API shows the model only those tools of MCP servers that `find_tools` found.
         """
         flags, terms = self._run_state.spec.flags, self._run_state.conversation.terms
         # First, because they stay the same for a whole run.
@@ -91,9 +92,10 @@ class ToolRegistry:
         return [*kept, *own, *({**tool.definition(), **more} for tool in self.of_servers().values())]
 
     def most_at_once(self, name: str) -> int:
-        """Return how many calls of the tool `name` and of others with the same number may run at the same time.
+        """Return how many calls in a row may run at the same time, the first being of the tool `name`.
 
-        It is 1 for a tool that may change something. Tools that only read have no limit, but for explorers.
+        Only calls for which this number is the same run together. The number is 1 for a tool that may change something.
+        Tools that only read have no limit, except for the one that sends explorers.
         """
         if name == SEND_EXPLORER:
             return roster.explorers_at_once(roster.load(self._run_state.team))
@@ -111,11 +113,11 @@ class ToolRegistry:
 
 
 def with_added(offered: list[dict[str, Any]], wanted: Sequence[dict[str, Any]]) -> list[dict[str, Any]] | None:
-    """Return the `offered` tools of a conversation with those added that are new in `wanted`; None if that cannot be.
+    """Return the `offered` tools of a conversation and those that are new in `wanted`; None if they cannot be added.
 
     Only tools that are loaded on demand can be added, because they are not shown yet: page `preserved-thinking` of the
-    API's documents, *What counts as an edit*. Tools of the API that are not wanted any more cannot stay. Others stay,
-    and their calls are refused.
+    API's documents, *What counts as an edit*. Nor can anything be added if a tool of the API is not wanted any more,
+    because it cannot stay. Other tools that are not wanted stay, and their calls are refused.
     """
     texts = [{json.dumps(tool) for tool in tools} for tools in (offered, wanted)]
     # Only tools of ours have a schema of their input, and only their calls can be refused here.

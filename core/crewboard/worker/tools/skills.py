@@ -53,10 +53,11 @@ def exist(workspace: Path) -> bool:
 
 
 async def listing(file_tools: FileToolClient, root: Path) -> str:
-    """Return the names and descriptions of all skills as a list for the model; an empty text without any.
+    """Return the names and descriptions of the skills as a list for the model; an empty text without any.
 
     Skills of the project in `root` are listed only if the user has accepted them as they are now. One of the user's own
-    replaces one of the project with the same name.
+    replaces one of the project with the same name. Skills without a description, and those with
+    `disable-model-invocation`, are left out.
     """
     texts: dict[str, str] = {}
     # Without one, no server is started.
@@ -137,7 +138,10 @@ MAX_LOADED = 40_000
 
 
 async def load_text(file_tools: FileToolClient, root: Path, name: str) -> str:
-    """Return the text of a skill, or a sentence that says why it cannot be loaded. `root` is the project's."""
+    """Return the text of a skill, or a sentence that says why it cannot be loaded.
+
+    `root` is the root of the project. The text is cut after `MAX_LOADED` characters.
+    """
     if len(name) > skill_files.LONGEST_NAME or not skill_files.NAME.fullmatch(name):
         return f"There is no skill {name[: skill_files.LONGEST_NAME]!r}."
     if (users_folder() / name).is_dir():

@@ -1,8 +1,8 @@
 """Tools for the task board, and for the agent's own steps.
 
 An agent completes a task that has a check only after the check passed in the agent's sandbox. The operator decides what
-its own checks run, so nothing asks about them. A check that a lead set is treated as a bash call of the agent: plan
-gate, permission rules and `--ask` apply, because a lead must not get around what the operator set for the agent.
+the operator's checks run, so nothing asks about them. A check that a lead set is treated as a bash call of the agent:
+plan gate, permission rules and `--ask` apply, because a lead must not get around what the operator set for the agent.
 """
 
 import asyncio

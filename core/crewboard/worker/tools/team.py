@@ -1,6 +1,6 @@
-"""The tools of a lead. They run the same code as the commands of the user.
+"""The tools of a lead, and `send_explorer`, which run the same code as the commands of the user.
 
-Code that waits for other processes runs in a thread, so that the lead can be interrupted.
+Code that waits for other processes runs in a thread, so that the agent can be interrupted.
 """
 
 import asyncio

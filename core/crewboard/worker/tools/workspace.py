@@ -197,10 +197,11 @@ def _match_steps(pattern: tuple[str, ...], steps: tuple[str, ...]) -> bool:
 
 
 class Workspace:
-    """The files below the root, without `.crewboard`, of which only results can be read.
+    """The files of a workspace, without `.crewboard`, of which only results can be read.
 
-    The root is `folder` below the path `root`, and is made if it is missing. `results` is the team's folder of results.
-    `limits` are those of the call in progress, `planned` is the change that the next call may make.
+    The root of the workspace is `folder` below the path `root`, which must exist; `folder` is made if it is missing.
+    `results` is the team's folder of results. `limits` are those of the call in progress, `planned` is the change that
+    the next call may make.
     """
 
     def __init__(self, root: Path, results: Path, folder: str = "") -> None:
@@ -483,10 +484,14 @@ class Workspace:
             self._seen[place.key] = _state(os.stat(name, dir_fd=folder, follow_symlinks=False))
 
     def walk(self, place: Place, *, ignored: bool = True, only: frozenset[str] | None = None) -> Iterator[Found]:
-        """Yield every regular file below a folder, by name, a folder's own files first. Follow no link.
+        """Yield the regular files below a folder, by name, a folder's own files first.
 
-        Unless `ignored`, leave out what `.gitignore` files name, and set `left_out` if there is any. If `only` is
-        given, yield only files with these paths. Set `unread`.
+        No link is followed. Left out are folders in `_SKIPPED`, hidden paths, and what is below `MAX_DEPTH` levels.
+        Unless `ignored`, also leave out what `.gitignore` files name, and set `left_out` if there is any. If `only` is
+        given, yield only files with these paths. Set `unread` to the folders that could not be read.
+
+        Raises:
+            RefusedError: The place does not exist, or is no folder.
         """
         self.left_out, self.unread = False, []
         rules = None
