@@ -82,7 +82,10 @@ def refusal(kind: str, data: bytes) -> str | None:
 
 
 def pixels(kind: str, data: bytes) -> tuple[int, int] | None:
-    """Return the width and the height of an image, as its header says; None if the image is broken or cut off."""
+    """Return the width and the height of an image, as its header says; None if the header is broken or cut off.
+
+    A PNG must also have its end. In the other formats, data missing after the header is not noticed.
+    """
     # Most processes load this module, and few look at images.
     from zlib import crc32
 

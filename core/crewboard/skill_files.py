@@ -166,7 +166,7 @@ def _entries(root: Path, folder: str) -> list[str]:
 
 
 def place(name: str) -> str:
-    """Return the path from the root of the skill's folder, the file or the command called `name`."""
+    """Return the path, relative to the root, of the skill's folder, the file or the command called `name`."""
     if name.startswith("@"):
         return name[1:]
     if name.startswith("/"):

@@ -752,7 +752,13 @@ def prune(team: Team) -> tuple[list[str], list[str]]:
 
 
 def worktree_of(team: Team, name: str) -> Worktree | None:
-    """Return the worktree of an agent; None if the agent works in the shared tree, or has no spec."""
+    """Return the agent's own worktree; None if it has none, or if its spec is missing or damaged.
+
+    An explorer has none, even where the agent that it searches for has one.
+
+    Raises:
+        StorageError: The spec cannot be read.
+    """
     spec = team.directory.agent(name).spec.load_or_none()
     return spec.worktree if spec is not None else None
 

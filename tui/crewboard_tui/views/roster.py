@@ -290,7 +290,7 @@ def lay_out(
 def lane_line(cells: Sequence[Cell], tone: str, *, ascii_only: bool = False) -> Line:
     """Return the cells of a lane as a line, oldest first.
 
-    If the newest shows work, it has `tone`, that of the agent's state.
+    If the newest shows that the agent is at work or stuck, it has `tone`, that of the agent's state.
     """
     spans: list[Span] = []
     for at, cell in enumerate(cells):
