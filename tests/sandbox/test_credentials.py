@@ -91,6 +91,37 @@ def test_file_tools_see_no_credentials(
     assert all(SECRET in (root / where / name).read_text() for name in FILES)
 
 
+def test_beside_credentials_files_are_written_in_place(
+    targets: Targets, works: dict[Level, str | None], root: Path
+) -> None:
+    """Landlock can only give rights to a folder with all in it, so beside credentials no file can be made."""
+    need("landlock", works)
+    (root / "src").mkdir()
+    (root / "notes").chmod(0o600)
+    (root / "two").write_text("notes\n")
+    (root / "src/two").hardlink_to(root / "two")
+    tries = [
+        ("edit_file", {"path": "notes", "old_text": "notes", "new_text": "new"}),
+        ("write_file", {"path": "notes", "content": "n\n"}),
+        ("read_file", {"path": "notes"}),
+        ("write_file", {"path": "src/new", "content": "x\n"}),
+        ("write_file", {"path": "two", "content": "x\n"}),
+        ("write_file", {"path": "new", "content": "x\n"}),
+        ("write_file", {"path": "folder/new", "content": "x\n"}),
+        ("write_file", {"path": ".config/new", "content": "x\n"}),
+    ]
+    *done, two, new, folder, config = ask_file_server(sandbox_for(targets, "code", "landlock", root), *tries)
+    assert not [each for each in done if each.is_error], done
+    assert (root / "notes").read_text() == "n\n"
+    assert (root / "notes").stat().st_mode & 0o777 == 0o600
+    assert "hard link" in two.content
+    assert (root / "two").read_text() == "notes\n"
+    assert "new cannot be written" in new.content
+    assert "in the workspace's root, because that holds credentials" in folder.content
+    assert "in .config, because that holds credentials" in config.content
+    assert not list(root.rglob("*crewboard-tmp"))
+
+
 def test_settings_of_npm_without_a_password_are_seen(targets: Targets, root: Path) -> None:
     (root / ".npmrc").write_text("save-exact=true\n//registry.npmjs.org/:_authToken=${NPM_TOKEN}\n")
     (answer,) = ask_file_server(sandbox_for(targets, "explore", "none", root), ("read_file", {"path": ".npmrc"}))

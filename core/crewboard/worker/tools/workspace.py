@@ -460,28 +460,34 @@ class Workspace:
     def write(self, place: Place, data: bytes) -> None:
         """Create or replace a file in one step. Keep its permissions, and make missing folders.
 
+        Where the sandbox lets no new file be made beside it, an existing file is written in place. If that is broken
+        off, the file has a part of the new content.
+
         Raises:
             OSError: The file cannot be written.
-            RefusedError: A folder on the way is no folder.
+            RefusedError: A folder on the way is no folder, or nothing may be made in one that holds credentials.
         """
-        with self.folder(place, make=True) as folder:
-            name, temporary = place.steps[-1], f".{os.getpid()}.crewboard-tmp"
-            # A server that was killed may have left one.
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(temporary, dir_fd=folder)
-            try:
-                with os.fdopen(os.open(temporary, _NEW_FILE, 0o666, dir_fd=folder), "wb") as file:
-                    file.write(data)
-                    with contextlib.suppress(FileNotFoundError):
-                        mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
-                        # Not the bits that would run it with the rights of its owner.
-                        os.fchmod(file.fileno(), mode & 0o777)
-                os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
-            except OSError:
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(temporary, dir_fd=folder)
+        try:
+            with self.folder(place, make=True) as folder:
+                try:
+                    _replace(folder, place.steps[-1], data)
+                except PermissionError:
+                    _overwrite(folder, place.steps[-1], data, place.given)
+                self._seen[place.key] = _state(os.stat(place.steps[-1], dir_fd=folder, follow_symlinks=False))
+        except PermissionError:
+            above = [self.root.joinpath(*place.steps[:count]) for count in range(len(place.steps))]
+            closed = next((each for each in reversed(above) if os.path.lexists(each)), self.root)
+            # Level landlock cannot leave a file out of the rights to its folder, so it gives none to the folder.
+            holds_credentials = any(Path(each).is_relative_to(closed) for each in self.limits.hidden)
+            # Where the mode of the folder forbids it, too, the sandbox is not the reason.
+            if not holds_credentials or not os.access(closed, os.W_OK):
                 raise
-            self._seen[place.key] = _state(os.stat(name, dir_fd=folder, follow_symlinks=False))
+            where = "the workspace's root" if closed == self.root else escape_name(str(closed.relative_to(self.root)))
+            raise RefusedError(
+                f"{place.given} cannot be written: the sandbox (landlock) lets nothing be made in {where}, because "
+                "that holds credentials or private settings of the user; use a folder below it that exists, or ask the "
+                "operator to move the credentials"
+            ) from None
 
     def walk(self, place: Place, *, ignored: bool = True, only: frozenset[str] | None = None) -> Iterator[Found]:
         """Yield the regular files below a folder, by name, a folder's own files first.
@@ -626,6 +632,46 @@ def is_binary(data: bytes) -> bool:
 
 def _state(found: os.stat_result) -> tuple[int, int, int]:
     return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def _replace(folder: int, name: str, data: bytes) -> None:
+    """Create or replace a file of an open folder in one step. Keep its permissions."""
+    temporary = f".{os.getpid()}.crewboard-tmp"
+    # A server that was killed may have left one.
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(temporary, dir_fd=folder)
+    try:
+        with os.fdopen(os.open(temporary, _NEW_FILE, 0o666, dir_fd=folder), "wb") as file:
+            file.write(data)
+            with contextlib.suppress(FileNotFoundError):
+                mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+                # Not the bits that would run it with the rights of its owner.
+                os.fchmod(file.fileno(), mode & 0o777)
+        os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except OSError:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary, dir_fd=folder)
+        raise
+
+
+def _overwrite(folder: int, name: str, data: bytes, given: str) -> None:
+    """Write a file of an open folder in place, if it is a regular one with no other name.
+
+    Raises:
+        RefusedError: The file is not a regular one, or has another name, which would be changed, too.
+        PermissionError: There is no such file, or it cannot be written.
+    """
+    try:
+        fd = os.open(name, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    except FileNotFoundError:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), name) from None
+    with os.fdopen(fd, "wb") as file:
+        found = os.fstat(fd)
+        _check_regular(found, given)
+        if found.st_nlink > 1:
+            raise RefusedError(f"{given} has another name (a hard link), which would be changed, too")
+        os.ftruncate(fd, 0)
+        file.write(data)
 
 
 @contextmanager
