@@ -141,6 +141,29 @@ def test_an_agent_uses_servers_and_goes_on_without_others(crew_on: Make, tmp_pat
 
 
 @pytest.mark.long
+def test_one_wrong_tool_or_an_error_says_what_is_wrong(crew_on: Make) -> None:
+    """A server with a wrong tool keeps the others, and one that answers with an error is not said to have ended."""
+    crew = crew_on()
+    entry = own_server(crew.root)
+    wrong = [{"name": "bad", "inputSchema": {"type": "nonsense"}}, {"name": "none"}, 3, {"inputSchema": {}},
+             {"name": "odd", "inputSchema": {"type": "object"}, "outputSchema": "text"}]  # fmt: skip
+    listed = OWN.read_text().replace('{"tools": tools}', f'{{"tools": [*{wrong!r}, *tools]}}')
+    (crew.root / "server.py").write_text(listed)
+    (crew.root / "refuses.py").write_text(OWN.read_text().replace('method == "tools/list"', "False"))
+    bring(crew.root, own=entry, refuses={"command": sys.executable, "args": [str(crew.root / "refuses.py")]})
+    accept(crew, "own", "refuses")
+    crew.model.give("scout", calls("mcp__own__echo", text="known"), says("done"))
+    assert crew.run("scout", "code", "look", unsafe_no_sandbox=True).text == "done"
+    assert results_of(crew, "scout")[0].content.startswith("known ")
+    own, refuses = crew.see("scout").status.mcp
+    object_wanted = "its schema is not that of an object"
+    assert own.left_out[:4] == [f"bad: {object_wanted}", f"none: {object_wanted}", *[f"None: {object_wanted}"] * 2]
+    assert own.left_out[4].startswith("odd: its description is invalid: ")
+    assert own.tools == [f"mcp__own__{name}" for name in ("echo", "picture", "write", "end")]
+    assert refuses.problem == "its answer cannot be used: Method not found"
+
+
+@pytest.mark.long
 async def test_a_call_after_a_closed_connection_finds_none() -> None:
     """So it starts the server again, also while the end of the program is not known yet."""
     from mcp.shared.exceptions import MCPError

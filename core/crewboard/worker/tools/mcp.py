@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from anyio import BrokenResourceError, EndOfStream
 from anyio.abc import ObjectReceiveStream, ObjectSendStream
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from crewboard import mcp_servers, media, redaction
 from crewboard.agent_types import MCP_PREFIX, may_use_server, may_use_tool, type_of
@@ -303,6 +303,12 @@ class _Connection:
         self._service: shell.Service | None = None
         self._session: ClientSession | None = None
         self._listed: list[Any] = []
+        self._unusable: list[tuple[str, str]] = []
+        """Names of listed tools that the SDK does not take, each with the reason."""
+        self._version: str | None = None
+        """The version of the protocol by which listed tools are checked; None while no list is asked for."""
+        self._has_answered = False
+        """True if the program of the server did not end by itself, but gave an answer that cannot be used."""
         self._stop = asyncio.Event()
         self._ready = asyncio.Event()
         """Set once the server has said which tools it has, or it is known that it will not."""
@@ -324,6 +330,9 @@ class _Connection:
             return
         reason = self.problem or f"it did not say within {START_TIMEOUT:g} s which tools it has"
         await self.close()
+        if self._has_answered:
+            self.problem = reason
+            return
         has_ended = self._service is not None and self._service.ending not in (None, "[ended]")
         if has_ended:
             reason = "it ended"
@@ -342,7 +351,7 @@ class _Connection:
         from mcp.client.client import Client
         from mcp_types import Implementation
 
-        self.problem = None
+        self.problem, self._has_answered = None, False
         about = Implementation(name="crewboard", version=version("crewboard"))
         transport = self._over_http() if self.server.url else self._over_stdio()
         try:
@@ -354,13 +363,14 @@ class _Connection:
                 await self._stop.wait()
         # The SDK and what it uses raise many kinds of errors, some of them in groups. No server ends the run.
         except Exception as error:  # noqa: BLE001
-            self.problem = _describe(error)
+            self._has_answered = self._service is not None and _is_answer(error)
+            self.problem = f"{'its answer cannot be used: ' * self._has_answered}{_describe(error)}"
         finally:
             self._session = None
             self._ready.set()
 
     @contextlib.asynccontextmanager
-    async def _over_stdio(self) -> AsyncIterator[tuple["_Reading", "_Writing"]]:
+    async def _over_stdio(self) -> AsyncIterator[tuple["_Sifted", "_Writing"]]:
         label = f"mcp:{self.server.name}"
         sandbox = self._file_tools.sandbox
         variables = {**_BYTECODE, **self._resolved.env}
@@ -369,7 +379,7 @@ class _Connection:
         try:
             reader, writer = await self._service.connect(MAX_MESSAGE)
             try:
-                yield _Reading(reader), _Writing(writer)
+                yield _Sifted(_Reading(reader), self._sift), _Writing(writer)
             finally:
                 # A server ends by itself when its connection is closed. How another one ended is known a moment later.
                 writer.close()
@@ -388,9 +398,9 @@ class _Connection:
         hooks = {"response": [_bound]}
         async with (
             httpx2.AsyncClient(headers=headers, timeout=timeout, event_hooks=hooks) as client,
-            streamable_http_client(self._resolved.url, http_client=client) as streams,
+            streamable_http_client(self._resolved.url, http_client=client) as (reading, writing),
         ):
-            yield streams
+            yield _Sifted(reading, self._sift), writing
 
     async def _on_message(self, message: Any) -> None:  # noqa: ANN401  any notification
         from mcp_types import ToolListChangedNotification
@@ -403,13 +413,43 @@ class _Connection:
 
         listed: list[Any] = []
         cursor: str | None = None
-        for _ in range(_MAX_PAGES):
-            page = await session.list_tools(params=PaginatedRequestParams(cursor=cursor) if cursor else None)
-            listed += page.tools
-            cursor = page.next_cursor
-            if not cursor:
-                break
+        before, self._unusable = self._unusable, []
+        self._version = session.protocol_version
+        try:
+            for _ in range(_MAX_PAGES):
+                page = await session.list_tools(params=PaginatedRequestParams(cursor=cursor) if cursor else None)
+                listed += page.tools
+                cursor = page.next_cursor
+                if not cursor:
+                    break
+        except BaseException:
+            self._unusable = before
+            raise
+        finally:
+            self._version = None
         self._listed, self.changed = listed, False
+
+    def _sift(self, message: Any) -> None:  # noqa: ANN401  a SessionMessage, or why it is none
+        """Take the tools out of a list that the SDK does not take, and note them: it would refuse the whole list."""
+        result = getattr(getattr(message, "message", None), "result", None)
+        if self._version is None or not isinstance(result, dict) or not isinstance(result.get("tools"), list):
+            return
+        from mcp_types.methods import validate_server_result
+
+        usable = []
+        for listed in result["tools"]:
+            try:
+                validate_server_result("tools/list", self._version, {**result, "tools": [listed]})
+                usable.append(listed)
+            except ValueError as error:
+                given = listed if isinstance(listed, dict) else {}
+                try:
+                    check_schema(given.get("inputSchema"))
+                    why = f"its description is invalid: {_describe(error)}"
+                except BadDataError as wrong:
+                    why = str(wrong)
+                self._unusable.append((str(given.get("name")), why))
+        result["tools"] = usable
 
     async def learn_tools(self) -> None:
         """Ask a running server for its tools again. If it does not answer in time, those known before stay."""
@@ -425,10 +465,10 @@ class _Connection:
         `taken` are names that tools of other servers have already.
         """
         tools: dict[str, Tool[Any]] = {}
-        left_out: list[str] = []
+        left_out = [f"{own[:64]}: {why}" for own, why in self._unusable if may_use_tool(patterns, self._name_of(own))]
         for listed in self._listed:
             own = str(listed.name)
-            name = f"{MCP_PREFIX}{self.server.name}__{_NOT_IN_NAMES.sub('_', own)}"
+            name = self._name_of(own)
             if not may_use_tool(patterns, name):
                 continue
             try:
@@ -454,6 +494,10 @@ class _Connection:
                 left_out.append(f"{own[:64]}: {error}")
         return tools, left_out
 
+    def _name_of(self, own: str) -> str:
+        """Return the name by which the agent calls the tool with the server's `own` name."""
+        return f"{MCP_PREFIX}{self.server.name}__{_NOT_IN_NAMES.sub('_', own)}"
+
     async def _call(self, own: str, context: Context, given: Input) -> Outcome:
         """Call the tool with the server's `own` name for it, and return the outcome, also if it fails.
 
@@ -466,8 +510,7 @@ class _Connection:
         if session is None:
             text = f"the MCP server {self.server.name} has ended and does not start: {self.problem}"
             return Outcome(redaction.redact(text), is_error=True)
-        from mcp.shared.exceptions import MCPError
-        from mcp_types import CONNECTION_CLOSED, CallToolRequest, CallToolRequestParams, CallToolResult
+        from mcp_types import CallToolRequest, CallToolRequestParams, CallToolResult
 
         request = CallToolRequest(params=CallToolRequestParams(name=own, arguments=dict(given.model_extra or {})))
         try:
@@ -480,9 +523,7 @@ class _Connection:
             )
         # As in `_serve`.
         except Exception as error:  # noqa: BLE001
-            said = (error.code, error.message) if isinstance(error, MCPError) else None
-            # A server may use the same code for errors of its own.
-            if said == (CONNECTION_CLOSED, "Connection closed"):
+            if _is_closed(error):
                 # The end of the program is noticed a moment later, and the next call may come before that.
                 self._session = None
             ended = self._printed() if self._service is not None and self._service.ending is not None else ""
@@ -594,6 +635,28 @@ class _Reading(ObjectReceiveStream[Any]):
         """Do nothing: the transport closes the stream."""
 
 
+class _Sifted(ObjectReceiveStream[Any]):
+    """The messages of a server, each given to `sift` first, which may change it."""
+
+    def __init__(self, messages: Any, sift: Callable[[Any], None]) -> None:  # noqa: ANN401  a stream of the SDK
+        self._messages = messages
+        self._sift = sift
+
+    async def receive(self) -> Any:  # noqa: ANN401  a message, or why it is none
+        """Return the next message.
+
+        Raises:
+            EndOfStream: The stream has ended.
+        """
+        message = await self._messages.receive()
+        self._sift(message)
+        return message
+
+    async def aclose(self) -> None:
+        """Close the stream of the server."""
+        await self._messages.aclose()
+
+
 class _Writing(ObjectSendStream[Any]):
     """The messages to a server, as the SDK writes them."""
 
@@ -620,10 +683,33 @@ class _Writing(ObjectSendStream[Any]):
         self._writer.close()
 
 
-def _describe(error: BaseException) -> str:
-    """Return the text of an error, or of the first one of a group, on one line and at most 300 characters long."""
+def _first(error: BaseException) -> BaseException:
+    """Return the error, or the first one of a group."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
+    return error
+
+
+def _is_closed(error: BaseException) -> bool:
+    """Return True if the SDK raised this error because the connection to a server was closed."""
+    from mcp.shared.exceptions import MCPError
+    from mcp_types import CONNECTION_CLOSED
+
+    # A server may use the same code for errors of its own.
+    return isinstance(error, MCPError) and (error.code, error.message) == (CONNECTION_CLOSED, "Connection closed")
+
+
+def _is_answer(error: BaseException) -> bool:
+    """Return True if an error says that a server answered with an error, or with what the SDK does not take."""
+    from mcp.shared.exceptions import MCPError
+
+    first = _first(error)
+    return isinstance(first, ValidationError) or (isinstance(first, MCPError) and not _is_closed(first))
+
+
+def _describe(error: BaseException) -> str:
+    """Return the text of an error, or of the first one of a group, on one line and at most 300 characters long."""
+    error = _first(error)
     text = " ".join(str(error).split()) or type(error).__name__
     return text[:300]
 
