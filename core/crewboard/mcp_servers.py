@@ -197,7 +197,7 @@ def _server(name: str, entry: Any, source: str, *, with_type: bool) -> McpServer
             raise BadDataError("url: it does not begin with https:// or http://")
         if wrong := [key for key in given.headers if not _HEADER.fullmatch(key)]:
             raise BadDataError(f"headers: {wrong[0]!r} is no name of a header")
-        return McpServer(name, source, url=given.url, headers=given.headers, with_type=with_type)
+        return _checked(McpServer(name, source, url=given.url, headers=given.headers, with_type=with_type))
     if kind != "stdio":
         raise BadDataError(f"type {kind}: crewboard connects to servers of type stdio and http")
     if not given.command.strip():
@@ -207,7 +207,25 @@ def _server(name: str, entry: Any, source: str, *, with_type: bool) -> McpServer
             f"env: {wrong[0]!r} cannot name a variable of a server: use A-Z a-z 0-9 _, and begin with a letter, "
             f"not with {env.PREFIX}"
         )
-    return McpServer(name, source, given.command, tuple(given.args), given.env, with_type=with_type)
+    return _checked(McpServer(name, source, given.command, tuple(given.args), given.env, with_type=with_type))
+
+
+def _checked(server: McpServer) -> McpServer:
+    """Return a server whose variables may be used where they stand.
+
+    Raises:
+        BadDataError: One may not, whatever its value is.
+    """
+    shown = [server.command, *server.args, server.url]
+    seen = {found[1] for text in shown for found in _REFERENCE.finditer(text)}
+    for name in server.variables:
+        if name.startswith((env.API_PREFIX, env.PREFIX)):
+            raise BadDataError(f"${{{name}}}: no server gets the variables of crewboard and of its API")
+        if name in seen and is_secret(name):
+            raise BadDataError(
+                f"${{{name}}} may hold a secret, so it cannot be in command, args or url; use env or headers"
+            )
+    return server
 
 
 def of_type(kind: AgentType) -> Found:
@@ -229,19 +247,13 @@ def resolve(server: McpServer, environment: Mapping[str, str]) -> Resolved:
     """Return a server with the values of variables filled in.
 
     Raises:
-        BadDataError: A variable is not set, or must not be used at its place.
+        BadDataError: A variable is not set.
     """
     secrets: list[str] = []
 
     def fill(text: str, *, is_shown: bool = False) -> str:
         def value(found: re.Match[str]) -> str:
             name, default = found[1], found[2]
-            if name.startswith((env.API_PREFIX, env.PREFIX)):
-                raise BadDataError(f"${{{name}}}: no server gets the variables of crewboard and of its API")
-            if is_shown and is_secret(name):
-                raise BadDataError(
-                    f"${{{name}}} may hold a secret, so it cannot be in command, args or url; use env or headers"
-                )
             given = environment.get(name) or default
             if given is None:
                 raise BadDataError(

@@ -454,13 +454,32 @@ def test_values_come_from_the_environment_and_secrets_stay_out_of_sight() -> Non
     assert found.arguments == ["run", "/home/me/x", "default"]
     assert found.env == {"T": "Bearer 12345678", "P": "value", "D": "d"}
     assert found.secrets == ["12345678", "value"]
-    for entry, why in (
-        ({"args": ["${MY_TOKEN}"]}, "use env or headers"),
-        ({"env": {"K": "${ANTHROPIC_API_KEY}"}}, "no server gets"),
-        ({"env": {"K": "${NONE}"}}, "NONE is not set"),
-    ):
-        with pytest.raises(BadDataError, match=why):
-            resolve(**entry)
+    with pytest.raises(BadDataError, match="NONE is not set"):
+        resolve(env={"K": "${NONE}"})
+
+
+def test_variables_that_can_never_be_used_make_a_server_invalid(tmp_path: Path) -> None:
+    bring(
+        tmp_path,
+        command={"command": "${MY_TOKEN}"},
+        args={"command": "run", "args": ["--key=${MY_TOKEN:-x}"]},
+        url={"url": "https://example.org/${MY_TOKEN}"},
+        key={"command": "run", "env": {"K": "${ANTHROPIC_API_KEY}"}},
+        ours={"url": "https://example.org", "headers": {"K": "${CREWBOARD_X}"}},
+        good={"command": "run", "args": ["${A:-x", "${HOME}"], "env": {"MY_TOKEN": "${MY_TOKEN}"}},
+    )
+    found = mcp_servers.read(tmp_path)
+    assert list(found.servers) == ["good"]
+    for name in ("command", "args", "url"):
+        assert (
+            found.invalid[name]
+            == "${MY_TOKEN} may hold a secret, so it cannot be in command, args or url; use env or headers"
+        )
+    assert {found.invalid[name].partition(": ")[2] for name in ("key", "ours")} == {
+        "no server gets the variables of crewboard and of its API"
+    }
+    with pytest.raises(BadDataError, match="may hold a secret"):
+        mcp_servers.find(tmp_path, "command")
 
 
 def test_a_type_has_the_servers_that_its_file_names(tmp_path: Path) -> None:
