@@ -245,6 +245,22 @@ def test_a_user_s_skill_is_copied_to_where_commands_find_it(tmp_path: Path, monk
         assert load(context(None), name="deploy", file=file).is_error
 
 
+def test_a_skill_that_is_not_there_is_said_to_be_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    folder = tmp_path / ".claude/skills"
+    make(folder, "new")
+    (folder / "linked").symlink_to(folder / "new")
+    (folder / "empty").mkdir()
+    context = SimpleNamespace(file_tools=None, team=SimpleNamespace(root=tmp_path))
+    said = {name: load(context, name=name) for name in ("new", "linked", "empty", "none")}
+    assert all(each.is_error for each in said.values())
+    assert "the user has not accepted it" in said["new"].content
+    assert "it is a link" in said["linked"].content
+    for name in ("empty", "none"):
+        assert said[name].content == f"There is no skill {name}; give a name as it is listed."
+
+
 def test_a_large_skill_is_not_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     with (make(skills.users_folder(), "huge") / "data").open("wb") as file:

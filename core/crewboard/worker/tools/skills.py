@@ -89,7 +89,14 @@ async def _read(
     }
 
 
-_NOT_ACCEPTED = "The skill {} is not loaded: the user has not accepted it as it is now. `crewboard skills` shows it."
+def _why_not(root: Path, name: str) -> str:
+    """Return why a skill of the project is not loaded, in a sentence."""
+    place = root / FOLDER / name
+    if place.is_symlink():
+        return f"The skill {name} is not loaded: it is a link, and no link is followed."
+    if not os.path.lexists(place / FILE):
+        return f"There is no skill {name}; give a name as it is listed."
+    return f"The skill {name} is not loaded: the user has not accepted it as it is now. `crewboard skills` shows it."
 
 
 def _list(texts: dict[str, str]) -> str:
@@ -151,7 +158,7 @@ async def load_text(file_tools: FileToolClient, root: Path, name: str) -> str:
             return f"The skill {name} cannot be loaded: {error}"
     found = await _read(file_tools, root, [name], FILE)
     if name not in found:
-        return _NOT_ACCEPTED.format(name)
+        return _why_not(root, name)
     return f"{found[name][0][:MAX_LOADED]}\n\n[Its folder is {FOLDER}/{name}.]"
 
 
@@ -191,7 +198,7 @@ async def skill(context: Context, given: Skill) -> Outcome:
         return Outcome(_with_folder(text, str(copy), names))
     found = await _read(context.file_tools, context.team.root, [given.name], file := posixpath.normpath(given.file))
     if given.name not in found:
-        return Outcome(_NOT_ACCEPTED.format(given.name), is_error=True)
+        return Outcome(_why_not(context.team.root, given.name), is_error=True)
     text, names = found[given.name]
     if file not in names:
         return Outcome(f"the skill {given.name} has no file {given.file}", is_error=True)
