@@ -138,10 +138,11 @@ def test_no_thinking_is_sent_behind_a_found_tool_that_comes_back(crew_on: Make) 
 def test_a_server_that_loads_no_tools_is_sent_all(crew_on: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     # In this process, which has the offline model; the worker believes that it does.
     monkeypatch.setattr(models, "defers_tools", lambda _: False)
-    crew = crew_on({"plain": [calls("mcp__own__tool_7"), says("done")]})
+    crew = crew_on({"plain": [calls("mcp__own__tool_7"), calls("find_tools", query="tool 7"), says("done")]})
     with_server(crew, MANY)
     assert crew.run("plain", "code", "look", unsafe_no_sandbox=True).text == "done"
-    refused, first, _ = crew.model.asked_by("plain")
+    refused, first, _, last = crew.model.asked_by("plain")
+    assert "has no tool 'find_tools'" in json.dumps(last["messages"][-1])
     assert deferred(refused)
     assert not deferred(first)
     names = [tool["name"] for tool in first["tools"]]

@@ -103,7 +103,10 @@ class ToolRegistry:
 
     def find(self, name: str) -> Tool[Any] | Outcome:
         """Return the tool called `name`, or an outcome with the error if the agent may not call it now."""
-        tool = TOOLS[name] if name == mcp.FIND_TOOLS else self.of_servers().get(name)
+        opening = self._run_state.conversation.opening
+        # Only where the request offers it: elsewhere there is no list of names that it could load.
+        finds = name == mcp.FIND_TOOLS and opening is not None and any(tool["name"] == name for tool in opening.tools)
+        tool = TOOLS[name] if finds else self.of_servers().get(name)
         if tool is None and name.startswith(MCP_PREFIX):
             known = ", ".join(self.of_servers()) or "none"
             return Outcome(f"there is no tool {name!r}; those of MCP servers are {known}", is_error=True)
