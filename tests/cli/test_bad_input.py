@@ -326,6 +326,12 @@ def test_tokens_without_a_price_are_no_part_of_a_budget_in_money(cli: Cli, team:
     assert scout == ["scout", "—", "1.5k", "1.5k", "0", "0", "0", "0%", "—"], "one sign for nothing"
 
 
+def test_what_no_model_is_called_is_refused(cli: Cli) -> None:
+    keyed = cli.with_environment(ANTHROPIC_BASE_URL="http://127.0.0.1:9", ANTHROPIC_AUTH_TOKEN="local")
+    for name in ("toy-1\n", " toy-1", "toy\x1b1"):
+        keyed(*SPAWN, "--model", name).refused(2, f"no model is called {name!r}")
+
+
 def test_a_budget_in_money_needs_the_prices_of_a_team(cli: Cli) -> None:
     keyed = cli.with_environment(ANTHROPIC_BASE_URL="http://127.0.0.1:9", ANTHROPIC_AUTH_TOKEN="local")
     assert keyed("budget", "$5").code == 0

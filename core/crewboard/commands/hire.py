@@ -773,7 +773,9 @@ def telling(team: Team, text: str, after: float | None = None) -> Iterator[None]
 
 
 def require_model(team: Team, model: str, flags: HireOptions, *, web: bool = False) -> None:
-    """Raise UsageError if a model does not take what an agent's hire options ask of it."""
+    """Raise UsageError if no model has such a name, or it does not take what an agent's hire options ask of it."""
+    if not model.isprintable() or model != model.strip():
+        raise UsageError(f"no model is called {model!r}: write its name as the server lists it")
     environment = team.worker_environment
     with telling(team, f"asking {endpoint.host_and_port(endpoint.base_url(environment))} what {model} can do …"):
         models.require(model, flags.effort, flags.thinking, environment, web=web or flags.web)
