@@ -780,6 +780,7 @@ def test_a_lead_is_told_who_is_not_there_to_read_it(crew_on: Make) -> None:
         calls("request_plan", teammate="kid", task="more"),
         calls("task_create", subject="later", assigned_to="kid"),
         calls("request_shutdown", teammate="lead"),
+        calls("delete_team"),
         says("all said"),
     ]
     crew = crew_on({"lead": orders, "kid": [calls("bash", command="sleep 300")]})
@@ -788,13 +789,14 @@ def test_a_lead_is_told_who_is_not_there_to_read_it(crew_on: Make) -> None:
     eventually(lambda: "sleep" in crew.see("kid").doing, "its command")
     crew.kill("kid")
     assert crew.answer(hired).text == "all said"
-    died, *kept, oneself = tool_results(crew, "lead")
+    died, *kept, oneself, deleted = tool_results(crew, "lead")
     assert died.is_error
     assert "kid ended without an answer" in died.content
     assert len(kept) == 3
     assert all("not running, and will read it when they run again: kid" in result.content for result in kept)
     assert oneself.is_error
     assert "your own name" in oneself.content
+    assert deleted.content == "ended: no other agent was running; the files stay"
 
 
 def test_a_plan_asked_for_in_the_middle_of_work_shuts_the_gate(shared_crew: Crew) -> None:

@@ -422,5 +422,6 @@ async def delete_team(context: Context, given: NoInput) -> Outcome:  # noqa: ARG
     """End every other agent. The files stay."""
     team = _team(context)
     others = [member.name for member in team.config.members if member.name != context.name]
+    running = [name for name in others if leases.is_held(team.directory.agent(name).lease)]
     await context.interrupts.run_interruptibly(asyncio.to_thread(stop.end_all, team, others))
-    return Outcome(f"ended: {', '.join(others) or 'no other agent was on the team'}; the files stay")
+    return Outcome(f"ended: {', '.join(running) or 'no other agent was running'}; the files stay")
