@@ -203,12 +203,21 @@ def test_what_a_server_takes_is_never_refused(root: object, first: object, secon
         ("skill", {"name": "../up"}, "name: no skill has such a name: give one as it is listed"),
         ("skill", {"name": "one\n"}, "name: no skill has such a name: give one as it is listed"),
         ("bash", {"command": "true", "timeout": 0}, "timeout: Input should be greater than 0"),
+        ("bash", {"command": "true", "background": "yes"}, "background: it must be true or false"),
+        ("bash", {"command": "true", "background": 1}, "background: it must be true or false"),
+        ("read_file", {"path": "a", "offset": True}, "offset: it must be a number"),
+        ("task_create", {"subject": "a", "blocked_by": [1, True]}, "blocked_by: it must be a number"),
     ],
 )
 def test_what_no_schema_says_is_checked_in_code(name: str, arguments: dict[str, Any], why: str) -> None:
     with pytest.raises(UsageError) as refused:
         TOOLS[name].parse(arguments)
     assert str(refused.value) == f"{name} was not run: {why}"
+
+
+def test_numbers_and_flags_may_be_written_as_text() -> None:
+    given = TOOLS["bash"].parse({"command": "true", "timeout": "5", "background": "true"})
+    assert (given.timeout, given.background) == (5, True)
 
 
 def test_null_for_an_input_that_may_be_missing_is_taken() -> None:

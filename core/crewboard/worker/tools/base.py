@@ -11,9 +11,9 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 
 from crewboard.agent_types import WRITE_TOOLS
 from crewboard.errors import UsageError
@@ -279,6 +279,21 @@ class Input(BaseModel):
     """The base class of all tool inputs."""
 
     model_config = ConfigDict(extra="forbid")
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _mixes_up_no_flag(cls, value: object, info: ValidationInfo) -> object:
+        """Refuse a flag for a number and a word such as `yes` for a flag, which a model type takes by itself."""
+        wanted = cls.model_fields[str(info.field_name)].annotation
+        kinds = {wanted, *get_args(wanted)}
+        if bool in kinds:
+            if value is not None and not isinstance(value, bool) and value not in ("true", "false"):
+                raise ValueError("it must be true or false")
+        elif kinds & {int, float} and any(
+            isinstance(each, bool) for each in (value if isinstance(value, list) else [value])
+        ):
+            raise ValueError("it must be a number")
+        return value
 
 
 class NoInput(Input):
