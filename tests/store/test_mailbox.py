@@ -152,6 +152,7 @@ SHORT: dict[str, tuple[dict[str, Any], float]] = {
     "epoch seconds": ({"timestamp": 1764225000.5}, 1764225000.5),
     "ts and empty metadata": ({"ts": 1764225001, "metadata": {}}, 1764225001),
     "ISO 8601, and a recipient": ({"timestamp": "2026-11-27T06:00:00Z", "to": "somewhere"}, 1795759200),
+    "ISO 8601 in the far future": ({"ts": "9999-12-30T06:00:00Z"}, 253402149600),
     "milliseconds, and unknown fields": ({"timestamp": 1764225001123, "summary": "what it says"}, 1764225001.123),
     "a number as text, and an empty time": ({"ts": None, "timestamp": "1764225001.25"}, 1764225001.25),
 }

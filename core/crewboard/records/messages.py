@@ -178,15 +178,16 @@ class ShortMessage(Record, kw_only=True):
 def _seconds(time: float | str | None) -> float | None:
     """Return a time as epoch seconds; None if there is none, or it cannot be read or shown."""
     at: float | None = None
-    if isinstance(time, str):
+    try:
+        number = None if time is None else float(time)
+    except ValueError:
+        # Not a number: a date, whose seconds are never taken for milliseconds.
+        number = None
         with contextlib.suppress(ValueError, OverflowError):
-            at = datetime.fromisoformat(time.strip()).timestamp()
-        with contextlib.suppress(ValueError):
-            at = float(time)
-    else:
-        at = time
+            at = datetime.fromisoformat(str(time).strip()).timestamp()
+    if number is not None:
+        at = number / 1000 if number >= _MILLISECONDS else number
     if at is None:
         return None
-    at = at / 1000 if at >= _MILLISECONDS else at
     # NaN is in no range.
     return at if 0 <= at <= LATEST else None
