@@ -251,7 +251,7 @@ def test_rules_are_added_and_listed_with_their_hits(cli: Cli, team: Team) -> Non
     assert [(each["hits"], each["last_hit"]) for each in listed] == [(2, 9), (0, None), (0, None)]
     acts = [(each["who"], each["act"], each["target"], each["detail"]) for each in cli("audit", "--json").json]
     assert acts[0] == ("kim", "rule", "", f"{first['id']}: deny bash git push*, all agents")
-    *_, removes, revokes = cli("rules", "--help").out.splitlines()
+    *_, revokes, removes = cli("rules", "--help").out.splitlines()
     assert (removes.split()[0], revokes.split()[0]) == ("remove", "revoke")
     assert removes.endswith("with this ID, as `revoke` does."), "one of two words for one thing says so"
     assert cli("rules", "remove", first["id"]).code == 0

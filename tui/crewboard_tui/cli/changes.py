@@ -22,7 +22,7 @@ from crewboard.store import roster, tasks
 from crewboard.untrusted import as_run
 from crewboard.worktrees import repository
 from crewboard_tui.cli import common
-from crewboard_tui.cli.common import LazyGroup, Session, as_json, columns, cut, note, say, say_json, table
+from crewboard_tui.cli.common import Session, as_json, columns, cut, note, say, say_json, table
 from crewboard_tui.render.looks import describe_check
 from crewboard_tui.render.sanitize import is_revealing, revealing, safe_line
 
@@ -553,7 +553,7 @@ def _confirm_discard(team: Team, name: str) -> None:
         raise click.Abort
 
 
-@common.listing(cls=LazyGroup)
+@common.listing()
 def worktree(session: Session) -> None:
     """List the worktrees of agents, or remove what is left of removed agents."""
     click.get_current_context().invoke(list_, as_json=session.as_json)

@@ -735,13 +735,31 @@ def listing(**given: Any) -> Callable[[Callable[[Session], None]], click.Group]:
     def make(command: Callable[[Session], None]) -> click.Group:
         @wraps(command)
         def call(session: Session, /) -> None:
-            if click.get_current_context().invoked_subcommand is None:
+            if is_list(session):
                 command(session)
 
-        group: Callable[[Any], click.Group] = click.group(invoke_without_command=True, **given)
+        group: Callable[[Any], click.Group] = click.group(cls=LazyGroup, invoke_without_command=True, **given)
         return group(as_json(call))
 
     return make
+
+
+def is_list(session: Session) -> bool:
+    """Return True if no command of the present group is named, so that the group lists what there is.
+
+    Raises:
+        UsageError: `--json` is given to the group, and a command is named.
+    """
+    context = click.get_current_context()
+    name, group = context.invoked_subcommand, context.command
+    if name is None or not isinstance(group, click.Group):
+        return True
+    if session.as_json:
+        command = group.get_command(context, name)
+        takes_it = command is not None and any(each.name == "as_json" for each in command.params)
+        how = f"; write `{context.command_path} {name} --json`" if takes_it else f"; {name} takes none"
+        raise click.UsageError(f"--json before {name} is for the list{how}", context)
+    return False
 
 
 class OutputError(CrewboardError):

@@ -16,13 +16,12 @@ from crewboard.readmodel.hosts import no_hosts
 from crewboard.records.team import Workspace
 from crewboard.store import roster
 from crewboard_tui.cli import common
-from crewboard_tui.cli.common import LazyGroup, Session, age, as_json, note, say, say_json, table
+from crewboard_tui.cli.common import Session, age, as_json, note, say, say_json, table
 from crewboard_tui.render.formats import format_load, format_moment, format_size
 from crewboard_tui.render.sanitize import safe_line
 
 
 @common.listing(
-    cls=LazyGroup,
     sections={
         "Commands": {
             "up": ("ray_hosts:up", "Start a host of the team on each node of a Ray cluster that has none."),
@@ -92,7 +91,7 @@ def host(session: Session, url: str | None, name: str | None, slots: int | None,
     os.execve(command[0], command, dict(team.worker_environment))
 
 
-@common.listing(cls=LazyGroup)
+@common.listing()
 def workspace(session: Session) -> None:
     """Show what agents on hosts begin with, or push it."""
     from crewboard.commands import workspace as commands_workspace

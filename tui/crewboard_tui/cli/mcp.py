@@ -20,7 +20,7 @@ from crewboard_tui.cli.common import Session, as_json, note, say, say_json
 from crewboard_tui.render.sanitize import is_revealing, revealing, safe_line, safe_text
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=common.LazyGroup, invoke_without_command=True)
 @click.option("--reveal", is_flag=True, help="Show the keys in command lines, variables and headers, too; not in JSON.")
 @as_json
 def mcp(session: Session, reveal: bool) -> None:
@@ -30,7 +30,7 @@ def mcp(session: Session, reveal: bool) -> None:
     of .mcp.json after `crewboard mcp approve`; approve it again after each change of its entry. A server of a type is
     accepted with the type. Tools are listed after an agent has started the server.
     """
-    if click.get_current_context().invoked_subcommand is not None:
+    if not common.is_list(session):
         if reveal:
             raise UsageError("--reveal is for the list: `crewboard mcp --reveal`")
         return
