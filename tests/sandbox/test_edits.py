@@ -2,11 +2,15 @@
 
 import hashlib
 import os
+import re
 import shutil
+import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from crewboard import edits
 from crewboard.worker.tools import file_server
@@ -267,6 +271,49 @@ def test_each_pattern_is_found_in_the_same_files(workspace: Workspace, pattern: 
     assert ask(workspace, "grep", pattern=pattern.replace("n", "N"), type="ts", ignore_case=True).content == (
         "b.ts:1:needle: 2"
     )
+
+
+@pytest.mark.usefixtures("searching")
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "\\u00a0",
+        "\\xa0",
+        "\\U000000a0",
+        "\\N{NO-BREAK SPACE}",
+        "\\u00a0\\x1b\\[31m",
+        "\\033",
+        "\\x1b\\[3",
+        "\\u200b",
+    ],
+)
+def test_characters_written_by_number_are_found(workspace: Workspace, root: Path, pattern: str) -> None:
+    (root / "odd").write_text("plain\n\u00a0\x1b[31m\u200b\n")
+    assert ask(workspace, "grep", pattern=pattern, names_only=True).content == "odd"
+
+
+@pytest.mark.usefixtures("tree")
+def test_an_empty_pattern_matches_each_line(workspace: Workspace) -> None:
+    assert ask(workspace, "grep", pattern="", path="a.py").content.count("a.py:") == 3
+
+
+_PARTS = (
+    "a", "b", "00a0", "\\x41", "\\u00a0", "\\U00000041", "\\N{SPACE}", "\\101", "\\0", "\\07", "\\d", "\\.", "\\[",
+    "[ab]", "[]a]", "[^]a]", "[\\]a]", "[", "]", "{", "}", "{2}", "{0}", "{,}", "{,2}", "{}", "*", "+", "?", "*?", "++",
+    "^", "$", ".", "(", "|", ")", "(?:", "(?i)", "\n", "é",
+)  # fmt: skip
+
+
+@pytest.mark.long
+@given(st.lists(st.sampled_from(_PARTS), max_size=9).map("".join), st.data())
+def test_the_literal_of_a_pattern_is_in_each_match(pattern: str, data: st.DataObject) -> None:
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            expression = re.compile(pattern)
+    except re.error:
+        return
+    if literal := file_server._literal_in(pattern):
+        assert literal in data.draw(st.from_regex(expression, fullmatch=True))
 
 
 @pytest.mark.usefixtures("searching", "tree")

@@ -88,7 +88,11 @@ _NAMED = 5
 _CHOICE = re.compile(r"(.*?)\{([^{}]*,[^{}]*)\}(.*)", re.DOTALL)
 """A pattern with alternatives, such as `*.{js,ts}`."""
 
-_PART = re.compile(r"\\.|\[\^?\]?(?:\\.|[^]\\])*\]|\{\d*,?\d*\}|.", re.DOTALL)
+_PART = re.compile(
+    r"\\x[0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\U[0-9a-fA-F]{8}|\\N\{[^}]*\}|\\[0-7]{1,3}|\\."
+    r"|\[\^?\]?(?:\\.|[^]\\])*\]|\{\d*,?\d*\}|.",
+    re.DOTALL,
+)
 """One part of a regular expression: an escape, a set of characters, a count, or a character."""
 
 
@@ -454,7 +458,7 @@ def _literal_in(pattern: str) -> str:
     if any(part in ("(", ")", "|") for part in parts):
         return ""
     runs, run = [""], ""
-    for part, following in zip(parts, [*parts[1:], ""], strict=True):
+    for part, following in zip(parts, [*parts, ""][1:], strict=True):
         is_literal = part.isascii() and (part.isalnum() or part in _LITERAL)
         optional = following[:1] in ("*", "?", "{")
         if is_literal and not optional:
