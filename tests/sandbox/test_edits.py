@@ -325,6 +325,18 @@ def test_grep_shows_lines_around_a_match(workspace: Workspace) -> None:
     assert both[3:5] == ["--", "b.ts:1:needle: 2"]
 
 
+@pytest.mark.parametrize("how", [{}, {"names_only": True}, {"context": 2}], ids=["lines", "names", "context"])
+def test_grep_says_that_matches_are_left_out(workspace: Workspace, root: Path, how: dict[str, Any]) -> None:
+    for number in range(file_server.MAX_MATCHES):
+        (root / f"{number:03}").write_text("a hit\n")
+    lines = ask(workspace, "grep", pattern="hit", **how).content.splitlines()
+    assert [line for line in lines if line != "--"][-1].startswith("499")
+    (root / "src/code.py").write_text("a\nhit\n")
+    *most, last = ask(workspace, "grep", pattern="hit", **how).content.splitlines()
+    assert last == "[more than 500 matches; the others are left out]"
+    assert most == lines
+
+
 @pytest.mark.usefixtures("searching", "tree")
 def test_grep_says_that_ignored_files_were_left_out(workspace: Workspace) -> None:
     assert "ignored: true searches them" in ask(workspace, "grep", pattern="needle 3").content

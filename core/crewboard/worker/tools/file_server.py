@@ -416,35 +416,39 @@ def grep(workspace: Workspace, pattern: str, path: str = ".", **options: Any) ->
 
     literal = "" if how.ignore_case else _literal_in(pattern)
     found: list[str] = []
-    count = 0
+    left, is_cut = MAX_MATCHES, False
     for name, data in _texts(workspace, place, wanted, literal, ignored=how.ignored):
         if literal.encode() not in data:
             continue
         lines = data.decode("utf-8", "replace").splitlines()
         matching = [number for number, line in enumerate(lines) if expression.search(line)]
-        if matching and how.names_only:
+        if how.names_only:
+            matching = matching[:1]
+        shown = matching[:left]
+        if shown and how.names_only:
             found.append(name)
-        elif how.context and matching:
-            found += [*(["--"] if found else []), *_with_context(name, lines, matching, how.context)]
+        elif how.context and shown:
+            found += [*(["--"] if found else []), *_with_context(name, lines, matching, shown, how.context)]
         else:
-            found += [f"{name}:{number + 1}:{lines[number][:MAX_LINE]}" for number in matching]
-        count += 1 if how.names_only else len(matching)
-        if count > MAX_MATCHES:
+            found += [f"{name}:{number + 1}:{lines[number][:MAX_LINE]}" for number in shown]
+        left -= len(shown)
+        is_cut = len(shown) < len(matching)
+        if is_cut:
             break
     if not found:
         kept = "" if how.ignored else "; files that .gitignore names were left out, ignored: true searches them"
         return f"no line matches {pattern}{kept if workspace.left_out else ''}{_unread(workspace)}"
-    most, what = MAX_MATCHES * (2 * how.context + 1), "lines or more" if how.context else "matches or more"
-    return _bounded(found, most, what) + _unread(workspace)
+    more = f"\n[more than {MAX_MATCHES} matches; the others are left out]" if is_cut else ""
+    return _bounded(found, len(found), "lines") + more + _unread(workspace)
 
 
-def _with_context(name: str, lines: list[str], matching: list[int], context: int) -> Iterator[str]:
-    """Yield the matching lines of a file with `context` lines before and after each; `--` stands between two groups.
+def _with_context(name: str, lines: list[str], matching: list[int], shown: list[int], context: int) -> Iterator[str]:
+    """Yield lines of a file with `context` lines before and after each; `--` stands between two groups.
 
-    `matching` are the indexes of these lines.
+    `matching` are the indexes of the lines that match, and `shown` those of them that are yielded for themselves.
     """
     hits, last = set(matching), None
-    near = {at for hit in matching for at in range(max(0, hit - context), min(len(lines), hit + context + 1))}
+    near = {at for hit in shown for at in range(max(0, hit - context), min(len(lines), hit + context + 1))}
     for at in sorted(near):
         if last is not None and at > last + 1:
             yield "--"
