@@ -4,8 +4,9 @@ Imports only the standard library, because the file-tool server uses it. Several
 none. Error messages say how to go on, because a model reads them.
 """
 
+import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from io import StringIO
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -96,6 +97,19 @@ def _with_lf(text: str) -> str:
     return text.replace("\r\n", "\n")
 
 
+def split_lines(text: str) -> list[str]:
+    """Return the lines of a text without their ends, as the file tools, git and `grep -n` count them.
+
+    A line ends at LF, or CR and LF. `str.splitlines` takes a form feed, U+2028 and others for line ends, too.
+    """
+    return _split_at_lf(_with_lf(text))
+
+
+def _split_at_lf(text: str) -> list[str]:
+    lines = text.split("\n")
+    return lines if lines[-1] else lines[:-1]
+
+
 def parse_diff(diff: str) -> list[Replacement]:
     """Return the hunks of a unified diff of one file. The counts in their headers are not used: models miscount.
 
@@ -103,7 +117,7 @@ def parse_diff(diff: str) -> list[Replacement]:
         EditError: The diff has no hunk, is of several files, has an invalid line, or a hunk of it changes nothing.
     """
     hunks: list[tuple[int | None, list[str]]] = []
-    lines = diff.replace("\r\n", "\n").split("\n")
+    lines = _with_lf(diff).split("\n")
     for number, (line, following) in enumerate(pairwise([*lines, ""]), 1):
         starts_file = line.startswith("diff --git ") or (line.startswith("--- ") and following.startswith("+++ "))
         if hunks and starts_file:
@@ -228,7 +242,7 @@ def _replace(text: str, piece: Replacement, original: str) -> str:
 
 def line_of(text: str, at: int) -> int:
     """Return the number of the line that contains the character at index `at`, as `read_file` counts lines."""
-    return len(f"{text[:at]}x".splitlines())
+    return text.count("\n", 0, at) + 1
 
 
 def _enumerated(lines: Sequence[int]) -> str:
@@ -258,7 +272,9 @@ def _apply_hunk(text: str, piece: Replacement, moved: int) -> str:
     else:
         places = [at for at in range(len(lines) - len(old)) if lines[at : at + len(old)] == old]
     if not places:
-        raise EditError(f"its lines are not in the file. {_explain_missing(text, piece)}")
+        # The lines of a hunk have no CR.
+        hint = ", of which only some lines end in CR and LF: use old_text" if "\r\n" in text else ""
+        raise EditError(f"its lines are not in the file{hint}. {_explain_missing(text, piece)}")
     at = places[0]
     if len(places) > 1:
         nearest = sorted(places, key=lambda place: abs(place - (wanted or 0)))
@@ -273,7 +289,8 @@ def _apply_hunk(text: str, piece: Replacement, moved: int) -> str:
 
 def _explain_missing(text: str, piece: Replacement) -> str:
     """Return why a text was probably not found, with the lines of the file that are most like it."""
-    lines, wanted = text.splitlines(), piece.old.splitlines()
+    # With a CR before the LF, if only some of the lines have one.
+    lines, wanted = _split_at_lf(text), _split_at_lf(piece.old)
     if not any(line.strip() for line in wanted):
         return "It is only white space; give the lines around it, too."
     bare = _NUMBERED.sub("", piece.old)
@@ -307,6 +324,13 @@ def _explain_missing(text: str, piece: Replacement) -> str:
 
 
 def _numbered(lines: Sequence[str], start: int, count: int) -> str:
-    some: Iterable[tuple[int, str]] = enumerate(lines[start : start + min(count, _MOST_SHOWN)], start + 1)
-    left_out = f"\n[{count - _MOST_SHOWN} more lines]" if count > _MOST_SHOWN else ""
-    return "\n".join(f"{number}\t{line[:_MAX_LINE]}" for number, line in some) + left_out
+    """Return numbered lines for an error message, with JSON's escapes for characters that cannot be seen."""
+    some = [line[:_MAX_LINE] for line in lines[start : start + min(count, _MOST_SHOWN)]]
+    escapes = {ord(each): json.dumps(each)[1:-1] for each in "".join(some) if not each.isprintable() and each != "\t"}
+    shown = [f"{number}\t{line.translate(escapes)}" for number, line in enumerate(some, start + 1)]
+    if count > _MOST_SHOWN:
+        shown.append(f"[{count - _MOST_SHOWN} more lines]")
+    if escapes:
+        names = " and ".join(list(escapes.values())[:_MOST_SHOWN])
+        shown.append(f"[{names}: one character each, as in JSON; or replace a smaller part, without them]")
+    return "\n".join(shown)

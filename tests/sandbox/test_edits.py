@@ -1,6 +1,7 @@
 """The inputs that edit_file and grep take, and what is said of each mistake: a model must know how to go on."""
 
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -391,6 +392,33 @@ def test_a_diff_shows_a_line_that_becomes_part_of_a_comment(other: str) -> None:
         lines = edits.shown("a.py", call, known).split("\n")
         assert "-verify(user)" in lines or "-verify" in lines
         assert any(line[0] == "+" and other in line for line in lines)
+
+
+@pytest.mark.parametrize("other", OTHER_BREAKS)
+def test_only_a_line_feed_ends_a_line_of_a_file(workspace: Workspace, root: Path, other: str) -> None:
+    text = f"a{other}b\nhit\nhit\n"
+    assert ask(workspace, "write_file", path="odd", content=text).content == "created odd (3 lines)"
+    assert ask(workspace, "read_file", path="odd").content == f"1\ta{other}b\n2\thit\n3\thit"
+    assert ask(workspace, "grep", pattern="hit", path="odd").content == "odd:2:hit\nodd:3:hit"
+    assert "in lines 2, 3;" in ask(workspace, "edit_file", path="odd", old_text="hit", new_text="x").content
+    told = ask(workspace, "edit_file", path="odd", old_text="a b", new_text="c").content
+    escape = json.dumps(other)[1:-1]
+    assert f"exactly so:\n1\ta{escape}b\n[{escape}: one character each, as in JSON" in told
+    assert not ask(workspace, "edit_file", path="odd", old_text=f"a{other}b", new_text="c").is_error
+    assert (root / "odd").read_text() == "c\nhit\nhit\n"
+
+
+def test_an_error_shows_which_lines_end_in_cr_and_lf(workspace: Workspace, root: Path) -> None:
+    (root / "mixed").write_bytes(b"one\r\ntwo\n\xe2\x80\x8bthree\r\nfour\n")
+    assert ask(workspace, "read_file", path="mixed").content == "1\tone\n2\ttwo\n3\t\u200bthree\n4\tfour"
+    told = ask(workspace, "edit_file", path="mixed", diff="@@\n-one\n-two\n+x\n").content
+    assert "only some lines end in CR and LF: use old_text. But for white space" in told
+    assert "exactly so:\n1\tone\\r\n2\ttwo\n[\\r: one character each" in told
+    told = ask(workspace, "edit_file", path="mixed", old_text="three\nfour", new_text="x").content
+    assert "read the file again:\n3\t\\u200bthree\\r\n4\tfour\n[\\u200b and \\r: one character each" in told
+    assert not ask(workspace, "edit_file", path="mixed", old_text="one\r\ntwo", new_text="x").is_error
+    assert not ask(workspace, "edit_file", path="mixed", old_text="three\r\nfour", new_text="y").is_error
+    assert (root / "mixed").read_bytes() == b"x\n\xe2\x80\x8by\n"
 
 
 def test_the_diff_of_an_edit_is_that_of_the_whole_file() -> None:

@@ -130,7 +130,7 @@ def read_file(workspace: Workspace, path: str, offset: int = 1, limit: int = MAX
         name = escape_name(path.rsplit("/", 1)[-1])[:200]
         found = {"name": name, "type": kind, "data": b64encode(data).decode()}
         return Done(media.describe(name, kind, len(data)), media=found)
-    lines = data.decode("utf-8", "replace").splitlines()
+    lines = edits.split_lines(data.decode("utf-8", "replace"))
     first = max(offset, 1)
     if lines and first > len(lines):
         last = f"read from a line between 1 and {len(lines)}"
@@ -253,7 +253,7 @@ def plan_write(workspace: Workspace, path: str, content: str) -> Change:
             raise RefusedError(f"{path} is not a regular file")
         workspace.check_unchanged(place)
     created = before is None
-    lines = len(content.splitlines())
+    lines = len(edits.split_lines(content))
     said = f"{'created' if created else 'replaced'} {path} ({lines} {'line' if lines == 1 else 'lines'})"
     return Change(place, state, _encoded(content), said, created)
 
@@ -284,7 +284,7 @@ def plan_edit(workspace: Workspace, path: str, **given: Any) -> Change:
     # How many lines a diff shows as added and as removed.
     changed = []
     for each in pieces:
-        matcher = SequenceMatcher(None, each.old.splitlines(), each.new.splitlines())
+        matcher = SequenceMatcher(None, edits.split_lines(each.old), edits.split_lines(each.new))
         steps = [step[1:] for step in matcher.get_opcodes() if step[0] != "equal"]
         changed.append((sum(to - at for _, _, at, to in steps), sum(to - at for at, to, _, _ in steps)))
     added, removed = (sum(n * lines[side] for n, lines in zip(times, changed, strict=True)) for side in (0, 1))
@@ -420,7 +420,7 @@ def grep(workspace: Workspace, pattern: str, path: str = ".", **options: Any) ->
     for name, data in _texts(workspace, place, wanted, literal, ignored=how.ignored):
         if literal.encode() not in data:
             continue
-        lines = data.decode("utf-8", "replace").splitlines()
+        lines = edits.split_lines(data.decode("utf-8", "replace"))
         matching = [number for number, line in enumerate(lines) if expression.search(line)]
         if how.names_only:
             matching = matching[:1]
