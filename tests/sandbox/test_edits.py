@@ -344,6 +344,40 @@ def test_grep_says_that_ignored_files_were_left_out(workspace: Workspace) -> Non
     assert ask(workspace, "grep", pattern="needle 3", ignored=True).content == "out.log:1:needle 3"
 
 
+IGNORED = {
+    "names": ("*.{txt,log}", {"a.txt", "b.log", "c"}, {"a.{txt,log}"}),
+    "a set that git negates": ("[^a].txt", {"a.txt"}, {"b.txt"}),
+    "a set that is negated": ("[!a].txt", {"a.txt"}, {"b.txt"}),
+    "a space at the end": ("x\\  ", {"x"}, {"x "}),
+    "a backslash": ("a\\\\b.txt", {"ab.txt"}, {"a\\b.txt"}),
+    "a star that is none": ("\\*\r", {"a"}, {"*"}),
+    "what begins with a sign": ("\\!a\n\\#a", {"a"}, {"!a", "#a"}),
+}
+
+
+@pytest.mark.usefixtures("searching")
+@pytest.mark.parametrize(("rules", "kept", "ignored"), IGNORED.values(), ids=IGNORED.keys())
+def test_grep_reads_gitignore_as_git_does(
+    workspace: Workspace, root: Path, rules: str, kept: set[str], ignored: set[str]
+) -> None:
+    (root / ".gitignore").write_text(f"{rules}\n", newline="")
+    for name in kept | ignored:
+        (root / name).write_text("needle\n")
+    assert set(ask(workspace, "grep", pattern="needle", names_only=True).content.split("\n")) == kept
+
+
+@pytest.mark.usefixtures("searching")
+def test_grep_leaves_out_only_what_gitignore_names(workspace: Workspace, root: Path) -> None:
+    """The other files are those of ripgrep, and of git outside of the workspace."""
+    (root / "sub").mkdir()
+    (root / "sub/a").write_text("needle\n")
+    (root / ".git/info").mkdir(parents=True)
+    for name in (".rgignore", ".ignore", ".git/info/exclude"):
+        (root / name).write_text("sub/\n")
+    (root.parent / ".gitignore").write_text("sub/\n")
+    assert ask(workspace, "grep", pattern="needle").content == "sub/a:1:needle"
+
+
 @pytest.mark.usefixtures("searching")
 def test_grep_reads_no_link_and_nothing_hidden(workspace: Workspace, tree: Path) -> None:
     (tree.parent / "outside").write_text("needle out\n")

@@ -25,6 +25,7 @@ from crewboard.names import PROJECT_FILES, imports_of
 from crewboard.worker.tools.workspace import (
     HIDDEN,
     MAX_FILE,
+    SKIPPED,
     Change,
     Found,
     Limits,
@@ -84,6 +85,9 @@ _LITERAL = frozenset(" _-=:;,<>/\"'!@#%&~`")
 
 _NAMED = 5
 """The most unreadable folders that a result names."""
+
+_PLAIN_NAME = re.compile(r"[\w.-]+", re.ASCII)
+"""A name without a character that has a meaning in a pattern."""
 
 _CHOICE = re.compile(r"(.*?)\{([^{}]*,[^{}]*)\}(.*)", re.DOTALL)
 """A pattern with alternatives, such as `*.{js,ts}`."""
@@ -506,12 +510,15 @@ def _listed_by_ripgrep(workspace: Workspace, place: Place, literal: str, *, igno
     # Imported here, because the server starts for each agent.
     import subprocess
 
-    # What it leaves out must be left out by `walk`, too, so that nothing depends on whether it is installed.
-    how = ["--no-require-git", "--no-ignore-global", "--no-ignore-exclude", "--no-ignore-parent", "--no-ignore-dot"]
     given = ["--no-config", "--hidden", "--text", "--null", "--files-with-matches", "--no-messages", "--fixed-strings"]
+    # What is ignored is decided by `walk`: ripgrep knows more files of such rules, and reads some rules differently. So
+    # it leaves out only folders that `walk` leaves out, because they may be large.
+    given += ["--no-ignore", f"--max-filesize={MAX_FILE}", *(f"--glob=!{name}/" for name in SKIPPED)]
+    if not ignored:
+        given += [f"--glob=!/{name}/" for name in workspace.ignored_folders(place) if _PLAIN_NAME.fullmatch(name)]
     try:
         done = subprocess.run(
-            [program, *given, *(["--no-ignore"] if ignored else how), "--regexp", literal, "--", "."],
+            [program, *given, "--regexp", literal, "--", "."],
             cwd=workspace.root.joinpath(*place.steps),
             env={},
             stdin=subprocess.DEVNULL,

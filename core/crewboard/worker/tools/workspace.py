@@ -52,7 +52,7 @@ MAX_ANY_FOLDERS = 3
 """The most `**` in a rule of a `.gitignore` file; rules with more are not used, as they take long to compare."""
 
 HIDDEN = ".crewboard"
-_SKIPPED = frozenset(
+SKIPPED = frozenset(
     {HIDDEN, ".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv", ".mypy_cache", ".ruff_cache"}
 )
 """Folders that searches skip. Files in all of them but `.crewboard` can still be read by name."""
@@ -65,6 +65,9 @@ _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _UNDECODABLE = re.compile("[\udc80-\udcff]")
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _ESCAPED = re.compile(r"\\x([89a-f][0-9a-f])")
+_ESCAPE_OR_SET = re.compile(r"\\.|\[[!^]?\]?[^]]*\]")
+_SPACES_AT_END = re.compile(r"(?<![\\ ])((?:\\\\)*(?:\\ )?) +$")
+"""Spaces that a line of a `.gitignore` file ends in, but for one behind a backslash that is no escaped one."""
 
 
 class RefusedError(Exception):
@@ -164,12 +167,12 @@ class IgnoreRules(NamedTuple):
     def with_text(self, text: str, steps: tuple[str, ...]) -> "IgnoreRules":
         """Return these rules with those in the `text` of a `.gitignore` file, whose folder is at these `steps`."""
         rules = list(self.rules)
-        for given in text.splitlines()[:MAX_IGNORE_RULES]:
-            line = given.rstrip(" ") if not given.rstrip(" ").endswith("\\") else given
+        for each in text.split("\n")[:MAX_IGNORE_RULES]:
+            line = _SPACES_AT_END.sub(r"\1", each.removesuffix("\r"))
             negated, pattern = line.startswith("!"), line.removeprefix("!")
             if not pattern.strip("/") or line.startswith("#"):
                 continue
-            parts = tuple(pattern.removeprefix("\\").strip("/").split("/"))
+            parts = tuple(_ESCAPE_OR_SET.sub(_as_fnmatch, step) for step in pattern.strip("/").split("/"))
             is_anchored = "/" in pattern.rstrip("/")
             if parts.count("**") <= MAX_ANY_FOLDERS:
                 wanted = parts if is_anchored else ("**", *parts)
@@ -183,6 +186,14 @@ class IgnoreRules(NamedTuple):
             if (is_folder or not rule.folders_only) and _match_steps(rule.pattern, steps[len(rule.steps) :]):
                 return not rule.negated
         return False
+
+
+def _as_fnmatch(found: re.Match[str]) -> str:
+    """Return an escape or a set in a pattern of git as `fnmatch` takes it, which knows no backslash and no `[^`."""
+    part = found[0]
+    if part.startswith("["):
+        return f"[!{part[2:]}" if part[1] == "^" else part
+    return f"[{part[1]}]" if part[1] in "*?[" else part[1]
 
 
 def _match_steps(pattern: tuple[str, ...], steps: tuple[str, ...]) -> bool:
@@ -492,7 +503,7 @@ class Workspace:
     def walk(self, place: Place, *, ignored: bool = True, only: frozenset[str] | None = None) -> Iterator[Found]:
         """Yield the regular files below a folder, by name, a folder's own files first.
 
-        No link is followed. Left out are folders in `_SKIPPED`, hidden paths, and what is below `MAX_DEPTH` levels.
+        No link is followed. Left out are folders in `SKIPPED`, hidden paths, and what is below `MAX_DEPTH` levels.
         Unless `ignored`, also leave out what `.gitignore` files name, and set `left_out` if there is any. If `only` is
         given, yield only files with these paths. Set `unread` to the folders that could not be read.
 
@@ -500,13 +511,7 @@ class Workspace:
             RefusedError: The place does not exist, or is no folder.
         """
         self.left_out, self.unread = False, []
-        rules = None
-        if not ignored:
-            rules = IgnoreRules("/".join((*place.steps, "")))
-            # Those of the folders above are for this one, too.
-            for count in range(len(place.steps)):
-                with self.open_folder(place._replace(steps=place.steps[:count])) as fd:
-                    rules = _with_file(rules, fd, place.steps[:count])
+        rules = None if ignored else self._rules_above(place)
         with self.open_folder(place) as fd:
             for found in self._walk(fd, "", MAX_DEPTH, rules):
                 if (only is None or found.path in only) and (
@@ -514,6 +519,22 @@ class Workspace:
                     or not _is_in(self.root.joinpath(*place.steps, found.path), self.limits.hidden)
                 ):
                     yield found
+
+    def ignored_folders(self, place: Place) -> list[str]:
+        """Return the names of the folders in a folder, not deeper, that `.gitignore` files name."""
+        rules = self._rules_above(place)
+        with self.open_folder(place) as fd, os.scandir(fd) as listing:
+            rules = _with_file(rules, fd, place.steps)
+            folders = [entry.name for entry in listing if entry.is_dir(follow_symlinks=False)]
+        return [name for name in folders if rules.match(name, is_folder=True)]
+
+    def _rules_above(self, place: Place) -> IgnoreRules:
+        """Return the rules for what is below a folder that are in the folders above it."""
+        rules = IgnoreRules("/".join((*place.steps, "")))
+        for count in range(len(place.steps)):
+            with self.open_folder(place._replace(steps=place.steps[:count])) as fd:
+                rules = _with_file(rules, fd, place.steps[:count])
+        return rules
 
     def _walk(self, fd: int, prefix: str, depth: int, rules: IgnoreRules | None) -> Iterator[Found]:
         try:
@@ -530,7 +551,7 @@ class Workspace:
             if entry.is_file(follow_symlinks=False) and not self._is_ignored(rules, prefix + entry.name):
                 yield Found(fd, entry.name, prefix + entry.name)
         for entry in entries:
-            if not depth or entry.name in _SKIPPED or not entry.is_dir(follow_symlinks=False):
+            if not depth or entry.name in SKIPPED or not entry.is_dir(follow_symlinks=False):
                 continue
             if self._is_ignored(rules, prefix + entry.name, is_folder=True):
                 continue
