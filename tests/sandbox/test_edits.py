@@ -344,6 +344,27 @@ def test_grep_says_that_ignored_files_were_left_out(workspace: Workspace) -> Non
     assert ask(workspace, "grep", pattern="needle 3", ignored=True).content == "out.log:1:needle 3"
 
 
+SETS = {
+    "none of it": ("**/[!a].ts", {"b.ts", "src/b.ts"}),
+    "none of it, at the top": ("[!a].ts", {"b.ts"}),
+    "none of it, as git writes it": ("[^a].ts", {"b.ts"}),
+    "a range": ("{src,sub}/[a-b].ts", {"src/b.ts"}),
+    "no slash": ("src[!a]b.ts", set[str]()),
+    "a bracket": ("[]]", {"]"}),
+    "a backslash": ("**/[\\d]", {"\\", "d"}),
+    "no set": ("[!]", set[str]()),
+}
+
+
+@pytest.mark.parametrize(("pattern", "expected"), SETS.values(), ids=SETS.keys())
+def test_glob_takes_sets_of_characters(workspace: Workspace, root: Path, pattern: str, expected: set[str]) -> None:
+    for name in ("a.ts", "b.ts", "src/b.ts", "]", "\\", "d"):
+        (root / name).write_text("")
+    found = ask(workspace, "glob", pattern=pattern)
+    assert not found.is_error
+    assert {line for line in found.content.split("\n") if not line.startswith("no file matches")} == expected
+
+
 IGNORED = {
     "names": ("*.{txt,log}", {"a.txt", "b.log", "c"}, {"a.{txt,log}"}),
     "a set that git negates": ("[^a].txt", {"a.txt"}, {"b.txt"}),

@@ -8,7 +8,6 @@ starts another one. Apart from modules of crewboard, it imports only the standar
 The arguments are those of `Workspace`.
 """
 
-import fnmatch
 import hashlib
 import json
 import os
@@ -91,6 +90,9 @@ _PLAIN_NAME = re.compile(r"[\w.-]+", re.ASCII)
 
 _CHOICE = re.compile(r"(.*?)\{([^{}]*,[^{}]*)\}(.*)", re.DOTALL)
 """A pattern with alternatives, such as `*.{js,ts}`."""
+
+_NAME_PART = re.compile(r"\*\*/?|(?P<set>\[(?P<negated>[!^]?+)(?P<characters>\][^]]*|[^]]+)\])|.", re.DOTALL)
+"""One part of a pattern of names: stars, a set of characters such as `[!a-c]`, or a character."""
 
 _PART = re.compile(
     r"\\x[0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\U[0-9a-fA-F]{8}|\\N\{[^}]*\}|\\[0-7]{1,3}|\\."
@@ -367,12 +369,16 @@ def _matcher(pattern: str) -> Callable[[str], bool]:
         begin, words, end = choice.groups()
         each = [_matcher(f"{begin}{word}{end}") for word in words.split(",")]
         return lambda path: any(matches(path) for matches in each)
-    if "/" not in pattern and "**" not in pattern:
-        return lambda path: "/" not in path and fnmatch.fnmatchcase(path, pattern)
-    parts = re.split(r"(\*\*/?|\*|\?|\[[^]]+\])", pattern)
     special = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
-    expression = "".join(special.get(p) or (p if p.startswith("[") else re.escape(p)) for p in parts if p)
-    compiled = _compiled(expression, pattern)
+
+    def expressed(found: re.Match[str]) -> str:
+        if found["set"] is None:
+            return special.get(found[0]) or re.escape(found[0])
+        # What means something in a set of Python's expressions alone.
+        characters = re.sub(r"[\\[^&~|]", r"\\\g<0>", found["characters"])
+        return f"(?!/)[{'^' if found['negated'] else ''}{characters}]"
+
+    compiled = _compiled(_NAME_PART.sub(expressed, pattern), pattern)
     return lambda path: compiled.fullmatch(path) is not None
 
 
