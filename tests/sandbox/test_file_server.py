@@ -247,6 +247,14 @@ def test_a_write_replaces_the_file_and_keeps_its_mode(workspace: Workspace, root
     assert [path.name for path in (root / "src").iterdir()] == ["main.py"]
 
 
+@pytest.mark.parametrize("path", [f"new/deep/{'x' * 300}", f"new/{'x' * 300}/file"], ids=["name", "folder"])
+def test_a_write_that_fails_leaves_no_folder_behind(workspace: Workspace, root: Path, path: str) -> None:
+    assert "File name too long" in ask(workspace, "write_file", path=path, content="x").content
+    assert not (root / "new").exists()
+    assert "File name too long" in ask(workspace, "write_file", path=f"src/{'x' * 300}", content="x").content
+    assert (root / "src/main.py").exists()
+
+
 def test_a_write_drops_the_rights_of_the_owner(workspace: Workspace, root: Path) -> None:
     file = root / "src/main.py"
     file.chmod(0o6755)

@@ -475,9 +475,10 @@ class Workspace:
         off, the file has a part of the new content.
 
         Raises:
-            OSError: The file cannot be written.
+            OSError: The file cannot be written. The folders that were made are removed.
             RefusedError: A folder on the way is no folder, or nothing may be made in one that holds credentials.
         """
+        missing = self.missing_folders(place)
         try:
             with self.folder(place, make=True) as folder:
                 try:
@@ -485,7 +486,13 @@ class Workspace:
                 except PermissionError:
                     _overwrite(folder, place.steps[-1], data, place.given)
                 self._seen[place.key] = _state(os.stat(place.steps[-1], dir_fd=folder, follow_symlinks=False))
-        except PermissionError:
+        except OSError as error:
+            for steps in (place.steps[: -1 - level] for level in range(missing)):
+                # One that was not made, or that another process already uses.
+                with contextlib.suppress(OSError, RefusedError), self.folder(place._replace(steps=steps)) as parent:
+                    os.rmdir(steps[-1], dir_fd=parent)
+            if not isinstance(error, PermissionError):
+                raise
             above = [self.root.joinpath(*place.steps[:count]) for count in range(len(place.steps))]
             closed = next((each for each in reversed(above) if os.path.lexists(each)), self.root)
             # Level landlock cannot leave a file out of the rights to its folder, so it gives none to the folder.
