@@ -134,6 +134,12 @@ def test_results_of_the_team_are_read_and_not_written(workspace: Workspace) -> N
     assert ask(workspace, "write_file", path=path, content="x").is_error
 
 
+def test_the_folder_of_results_is_not_for_list_dir(workspace: Workspace) -> None:
+    path = ".crewboard/default/results/"
+    assert ask(workspace, "read_file", path=path).content.endswith("read one of its files, by the path in a message")
+    assert ask(workspace, "list_dir", path=path).is_error
+
+
 def test_a_link_within_the_workspace_is_followed(workspace: Workspace, root: Path) -> None:
     (root / "code").symlink_to("src")
     assert "hello" in ask(workspace, "read_file", path="code/main.py").content

@@ -405,7 +405,8 @@ class Workspace:
                 name outside the workspace.
         """
         if not place.steps:
-            raise RefusedError(f"{place.given} is a directory; use list_dir")
+            advice = "use list_dir" if place.base == self._base else "read one of its files, by the path in a message"
+            raise RefusedError(f"{place.given} is a directory; {advice}")
         try:
             with self.folder(place) as folder, _regular(folder, place.steps[-1], place.given) as fd:
                 found = os.fstat(fd)
