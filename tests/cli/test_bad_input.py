@@ -236,6 +236,18 @@ def test_a_damaged_roster_hides_no_agent(cli: Cli, team: Team) -> None:
         assert "config.json is damaged" in ran.err
 
 
+def test_a_removed_roster_is_not_made_anew(cli: Cli, team: Team) -> None:
+    enlist(team, "fixer")
+    team.directory.config.remove()
+    for command in (("send", "fixer", "hi"), ("settings", "max_agents", "2"), SPAWN):
+        cli(*command).refused(65, "config.json is gone")
+    seen = cli("status")
+    assert (seen.code, "fixer" in seen.out, "config.json is gone" in seen.err) == (65, True, True)
+    assert "config.json is gone" in cli("team", "list", "--json").out
+    cli("team", "create", "default").refused(2, "the team default exists")
+    assert not team.directory.config.exists()
+
+
 def test_a_damaged_roster_does_not_keep_a_team_from_ending(cli: Cli, damaged: TeamDirectory) -> None:
     assert cli("team", "delete", "default", "--purge").code == 0
     assert not damaged.path.exists()

@@ -1169,7 +1169,7 @@ async def test_a_deleted_team_is_not_made_again_by_a_hire(frozen: Frozen) -> Non
     async with opened(frozen, 80, 24) as stage:
         await _fill(stage, "fixer2", "go")
         await stage.sees("ready")
-        frozen.directory.config.remove()
+        frozen.directory.purge()
         await stage.sees("hires, not yet: the team demo was deleted: t opens another one")
         await stage.press("ctrl+s")
         await stage.sees("hire: the team demo was deleted")

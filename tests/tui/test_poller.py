@@ -130,7 +130,7 @@ def test_only_a_database_that_does_not_answer_is_away(listener: Listener, monkey
 def test_a_team_that_was_deleted_is_said_to_be(frozen: Frozen) -> None:
     reader = TeamReader(frozen.directory, clock=lambda: NOW, probe=frozen.probe)
     assert reader.read().problem is None
-    frozen.directory.config.remove()
+    frozen.directory.purge()
     line = "".join(span.text for span in alert_line(Snapshot(reader.read()), NOW, 80))
     assert line.strip() == "the team demo was deleted   t opens another one"
 

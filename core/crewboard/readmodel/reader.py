@@ -291,7 +291,8 @@ class TeamReader:
         now = self._clock()
         self._unreadable.clear()
         listed = self._config.get()
-        if listed is None and not self._config.damaged:
+        is_missing = listed is None and not self._config.damaged
+        if is_missing and not self.team.exists():
             gone = self._followed
             return TeamView(
                 name=self.team.path.name, path=self.team.path, root=self.team.root, supervisor=self._supervisor(now),
@@ -353,6 +354,7 @@ class TeamReader:
             only_operator=only_operator, failure=self._failure.get(),
             results=results if config.result_needs else (), damage=damage, collisions=collisions, seen=operator.needs,
         )  # fmt: skip
+        lacks = "gone" if is_missing else "damaged" if self._config.damaged else ""
         shown = "its last good state" if listed else "the agents that have files"
         view = TeamView(
             name=config.name, path=self.team.path, root=self.team.root, description=config.description,
@@ -360,7 +362,7 @@ class TeamReader:
             supervisor=replace(supervisor, shared_bytes=self._shared), agents=agents, requests=pending, tasks=board,
             asked=asked, unread={agent.name: agent.unread for agent in agents} | to_operator, budget=config.budget,
             removed=config.removed_total, damage={each.place: each.count for each in damage},
-            problem=f"{self.team.config} is damaged; showing {shown}" if self._config.damaged else None,
+            problem=f"{self.team.config} is {lacks}; showing {shown}" if lacks else None,
             storage=store_files.disk_state(self.team.path), present=present, attached=config.attached,
             hosts=shown_hosts, unprovided=any(not each.provided for each in starts.held), now=now,
         )  # fmt: skip

@@ -442,14 +442,17 @@ class TeamDirectory(Struct, frozen=True):
     def exists(self) -> bool:
         """Return True if there is such a team.
 
-        Also return True if the store of the team is out of reach, or must not be contacted because the team is foreign.
+        Also return True if the store of the team is out of reach, or must not be contacted because the team is foreign;
+        and if the team has agents and its roster is gone: a new one would have no rules and leave its agents out.
 
         Raises:
             StorageError: The team's folder on this machine cannot be read.
         """
         is_elsewhere = os.path.lexists(self.path / STORE)
         try:
-            return self.config.exists() or (is_elsewhere and self.store == self.local)
+            if self.config.exists() or (is_elsewhere and self.store == self.local):
+                return True
+            return any(self.agent(name).spec.exists() for name in self.agent_names())
         except StorageError:
             if is_elsewhere:
                 return True

@@ -23,13 +23,20 @@ def load(team: TeamDirectory) -> Config:
 
     Raises:
         UsageError: There is no such team.
-        BadDataError: The file is damaged, and this process has not read it before.
+        BadDataError: The file is damaged, and this process has not read it before; or it is gone, and the team has
+            agents.
         StorageError: It cannot be read.
     """
     config = cached_file(team.config).get() or team.config.load()
     if config is None:
-        raise UsageError(f"there is no team in {team.path}")
+        raise _is_missing(team)
     return config
+
+
+def _is_missing(team: TeamDirectory) -> CrewboardError:
+    if team.exists():
+        return BadDataError(f"{team.config} is gone, and the team has agents; put the file back by hand")
+    return UsageError(f"there is no team in {team.path}")
 
 
 def create(team: TeamDirectory, description: str, now: float, settings: Mapping[str, Any] | None = None) -> Config:
@@ -40,7 +47,7 @@ def create(team: TeamDirectory, description: str, now: float, settings: Mapping[
     """
 
     def fresh(old: Config | None) -> Config:
-        if old is not None:
+        if old is not None or team.exists():
             raise UsageError(f"the team {team.path.name} exists")
         return Config(name=team.path.name, description=description, created_at=now, **(settings or {}))
 
@@ -65,7 +72,7 @@ def change(team: TeamDirectory, edit: Callable[[Config], None]) -> Config:
 
     def apply(config: Config | None) -> Config:
         if config is None:
-            raise UsageError(f"there is no team in {team.path}")
+            raise _is_missing(team)
         edit(config)
         config.rev += 1
         return config
