@@ -41,6 +41,17 @@ def test_pausing_all_leaves_out_what_does_not_run(cli: Cli, team: Team) -> None:
     assert acts == [("pause", "scout"), ("unpause", "scout"), ("pause", "scout")]
 
 
+def test_unpausing_all_names_only_what_was_paused(cli: Cli, team: Team) -> None:
+    for name in ("fixer", "scout"):
+        enlist(team, name)
+    with alive(team, "fixer"), alive(team, "scout"):
+        assert cli("unpause", "--all").out == "no agent is paused\n"
+        cli("pause", "scout")
+        assert cli("unpause", "--all", "--json").json == [{"name": "scout", "paused": False}]
+        cli("pause", "scout")
+        assert cli("unpause", "--all").out == "scout continues\n"
+
+
 def test_a_pause_is_shown_until_it_begins(cli: Cli, team: Team) -> None:
     enlist(team, "scout", state="working", doing="bash: make")
     with alive(team, "scout"):

@@ -137,15 +137,18 @@ def operation(name: str) -> click.Command:
         if all_agents and not found.elsewhere:
             roster.require_own_agents(team.directory)
         waiting: list[str] = []
+        only_paused = found.ident == "agent.unpause"
         if all_agents:
             agents = read_team(team.directory).agents if team.directory.exists() else ()
-            names = tuple(agent.name for agent in agents if agent.alive)
+            # One that is paused may be paused again, but what is not paused has nothing to do with an unpause.
+            names = tuple(agent.name for agent in agents if agent.alive and (found.fits(agent) or not only_paused))
             # First, because one that waits may begin when another one ends.
             waiting = [agent.name for agent in agents if not agent.alive and found.fits(agent)]
         # All of them, so that a name that is unknown spares the others.
         running = [team.agent(each).name for each in dict.fromkeys(names)]
         as_list = all_agents or len(running) > 1
-        _do(session, [waiting, running], lambda each: found.run(team, each, **given), as_list=as_list)
+        none = f"no agent is {'paused' if only_paused else 'running'}"
+        _do(session, [waiting, running], lambda each: found.run(team, each, **given), as_list=as_list, none=none)
 
     command = as_json(run)
     if found.all_help:
@@ -165,8 +168,8 @@ def operation(name: str) -> click.Command:
     return click.command(name, help=inspect.getdoc(found.run))(command)
 
 
-def _do(session: Session, groups: list[list[str]], run: Callable[[str], Done], *, as_list: bool) -> None:
-    """Do an operation on the agents of each group at the same time, and print the outcome.
+def _do(session: Session, groups: list[list[str]], run: Callable[[str], Done], *, as_list: bool, none: str) -> None:
+    """Do an operation on the agents of each group at the same time, and print the outcome, or `none` without any.
 
     With `as_list`, JSON is a list also for one agent.
 
@@ -190,7 +193,7 @@ def _do(session: Session, groups: list[list[str]], run: Callable[[str], Done], *
         found = [done[name] for name in names if name in done]
         if found or as_list:
             data = [each.data for each in found]
-            says = [each.says for each in found] if names else ["no agent is running"]
+            says = [each.says for each in found] if names else [none]
             session.tell(data if as_list else data[0], *says)
     errors = [refused[name] for name in names if name in refused]
     note(*(f"crewboard: {error}" for error in errors[1:]))
