@@ -212,6 +212,15 @@ def test_resume_says_how_to_move_an_agent_whose_host_is_not_up(hosted: Team, cli
             assert cli("resume", "w1").out == "w1 is queued: waits for the host one with a free slot\n"
 
 
+def test_resume_tells_the_run_that_a_queued_agent_waits_for(hosted: Team, cli: Cli) -> None:
+    hire(hosted, host="one")
+    waits = {"name": "w1", "pid": None, "queued": 1}
+    assert cli("resume", "w1", "--json").json == {**waits, "run": 1}
+    set_status(hosted, "w1", run=1, pid=5)
+    agents.write_exit(hosted.directory.agent("w1"), Exit(run=1, reason="finished", buried=True))
+    assert cli("resume", "w1", "--json").json == {**waits, "run": 2}
+
+
 def test_an_agent_is_not_moved_to_a_host_without_its_engine(hosted: Team) -> None:
     hosts.make(hosted.directory, "one")
     hiring.spawn(hosted, Hire("w1", "explore", "look around", engine="codex", flags=HireOptions(host="one")))

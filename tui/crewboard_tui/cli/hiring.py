@@ -488,13 +488,14 @@ def _say_queued(team: Team, name: str, how: str) -> None:
 
 
 def _where(agent: AgentDirectory) -> dict[str, str | int | None]:
-    status, held = agent.status.load(), agents.held_starts(agent.team).held
-    return {
-        "name": agent.name,
-        "run": status.run if status else agents.last_run(agent),
-        "pid": status.pid if status else None,
-        "queued": next((at for at, each in enumerate(held, 1) if each.name == agent.name), None),
-    }
+    held = agents.held_starts(agent.team).held
+    place = next((at for at, each in enumerate(held, 1) if each.name == agent.name), None)
+    if place is not None:
+        # The status is of the run before.
+        return {"name": agent.name, "run": held[place - 1].run, "pid": None, "queued": place}
+    status = agent.status.load()
+    run = status.run if status else agents.last_run(agent)
+    return {"name": agent.name, "run": run, "pid": status.pid if status else None, "queued": None}
 
 
 @common.listing()
