@@ -24,6 +24,12 @@ from tests.cli.files import alive, ask, enlist, set_status
 from tests.cli.shell import Cli, finish
 
 
+def test_wait_takes_each_state_that_its_help_names(cli: Cli) -> None:
+    names = re.findall(r"\(([^)]*)\)", " ".join(cli("wait", "--help").out.split()).partition("The states are")[2])
+    named = {word for listed in names[:2] for word in listed.split(", ")}
+    assert named == {*get_args(State), *get_args(Shown)}
+
+
 @pytest.fixture
 def watching(shell: Cli, team: Team) -> Iterator[subprocess.Popen[bytes]]:
     """Start a watch of the team."""

@@ -145,7 +145,7 @@ def wait(
 
     The states are the words that `status` shows (starting, working, waiting, retrying, idle, paused, stopping, exited,
     crashed, vanished, stuck, looping, unknown, queued) and those of the dashboard (dead, ask, loop, start, run, wait,
-    pause, queue, limit, done). An agent with unread mail does not count as idle. Without --timeout, the wait also ends
+    pause, limit, done). An agent with unread mail does not count as idle. Without --timeout, the wait also ends
     with 75 if an agent that it needs has ended and is not being resumed; the message says how it ended.
 
     With --json, one NAME gives an object; several names, --all and --any give a list.
