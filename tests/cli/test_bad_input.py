@@ -267,10 +267,22 @@ def test_a_damaged_record_does_not_hide_the_others(cli: Cli, team: Team) -> None
     assert cli("task", "add", "first").code == 0
     assert cli("task", "add", "second").code == 0
     team.directory.task(1).put(b"{")
-    assert [task["subject"] for task in cli("tasks", "--json").json] == ["second"]
+    listed = cli("tasks", "--json")
+    assert [task["subject"] for task in listed.json] == ["second"]
+    assert f"{team.directory.task(1)} is damaged, so it is not listed" in listed.err
     assert cli("status", "--json").json["damaged"] == 1
     assert "damaged: tasks/1.json" in cli("status").out
     cli("task", "update", "1", "--status", "failed").refused(65, "damaged")
+
+
+def test_a_list_without_its_only_record_is_not_called_empty(cli: Cli, team: Team) -> None:
+    team.directory.task(1).put(b"{")
+    team.directory.request("plan-1").put(b"{")
+    for command in (("tasks",), ("requests",), ("requests", "--all")):
+        ran = cli(*command)
+        assert (ran.code, ran.out) == (0, "")
+        assert ran.err.endswith(".json is damaged, so it is not listed; repair it by hand\n")
+        assert ran.err.count("\n") == 1
 
 
 def test_an_answer_that_changes_nothing(cli: Cli, team: Team) -> None:

@@ -72,10 +72,14 @@ def test_an_agent_describes_and_prioritises_tasks(shared_crew: Crew) -> None:
         says("done"),
     ]
     crew.model.give("rene", *replies)
+    damaged = crew.directory.task(9999)
+    damaged.put(b"{")
     crew.run("rene", "plan", "describe it")
     changed = tasks.load(crew.directory, task.id)
     assert (changed.status, changed.description, changed.priority) == ("completed", "it was in src/app.py", 3)
+    damaged.remove()
     said = str(crew.model.asked_by("rene")[-1]["messages"])
+    assert "tasks/9999.json is damaged, so its task is not listed" in said
     assert f"task {task.id} is in progress and changed" in said
     assert "nothing to change: give a status, a description or a priority" in said
     assert f"#{task.id} find it (in_progress, rene, for type plan, priority +3)" in said

@@ -89,6 +89,11 @@ def load_all(team: TeamDirectory) -> list[Request]:
     return sorted(whole, key=lambda request: (request.created_at, request.id))
 
 
+def damaged(team: TeamDirectory) -> list[str]:
+    """Return the names of the records that `load_all` left out because they cannot be read."""
+    return [record.name for record in cached_folder(team.requests).damaged]
+
+
 def pending(team: TeamDirectory) -> list[Request]:
     """Return the requests that wait for an answer, oldest first."""
     return [request for request in load_all(team) if request.status == "pending"]

@@ -126,6 +126,11 @@ def load_all(team: TeamDirectory) -> list[Task]:
     return sorted((task for name, task in found.items() if name == f"{task.id}.json"), key=lambda task: task.id)
 
 
+def damaged(team: TeamDirectory) -> list[str]:
+    """Return the names of the records that `load_all` left out because they cannot be read."""
+    return [record.name for record in cached_folder(team.tasks).damaged]
+
+
 @under_lock(_LOCK)
 def add(team: TeamDirectory, subject: str, now: float, *, by: str = OPERATOR, **draft: Unpack[TaskDraft]) -> Task:
     """Add a task to the board, and return it. `by` is recorded as the one who set its check.

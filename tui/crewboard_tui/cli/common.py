@@ -847,6 +847,11 @@ def note_damage(count: int, where: str) -> None:
         note(f"{counted(count, 'damaged line')} of the {where} skipped")
 
 
+def note_damaged_records(team: TeamDirectory, names: Iterable[str]) -> None:
+    """Report on stderr which records could not be read, so that a list lacks them."""
+    note(*(f"{team.key(name)} is damaged, so it is not listed; repair it by hand" for name in names))
+
+
 _on_one_line = ContextVar("on_one_line", default=False)
 
 

@@ -62,10 +62,12 @@ def requests(session: Session, everything: bool, reveal: bool) -> None:
     """
     team = session.team
     found = protocol_requests.load_all(team.directory) if everything else protocol_requests.pending(team.directory)
+    damaged = protocol_requests.damaged(team.directory)
+    common.note_damaged_records(team.directory, damaged)
     if session.as_json:
         say_json([request.as_dict() for request in found])
         return
-    if not found:
+    if not found and not damaged:
         note("there are no requests" if everything else "no request waits for an answer")
     for number, request in enumerate(found):
         if number:

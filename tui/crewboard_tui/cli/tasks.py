@@ -21,12 +21,13 @@ from crewboard_tui.render.sanitize import safe_line, safe_text
 def tasks(session: Session) -> None:
     """Show the task board."""
     team = session.team
-    found = store_tasks.load_all(team.directory)
+    found, damaged = store_tasks.load_all(team.directory), store_tasks.damaged(team.directory)
+    common.note_damaged_records(team.directory, damaged)
     if session.as_json:
         say_json([task.as_dict() for task in found])
-    elif not found:
+    elif not found and not damaged:
         note("the task board is empty; " + command_for(team, 'task add "SUBJECT"'))
-    else:
+    elif found:
         say(*describe(team, found))
 
 

@@ -86,7 +86,9 @@ def describe_proof(team: TeamDirectory, task: Task) -> str:
 async def task_list(context: Context, given: NoInput) -> Outcome:  # noqa: ARG001  no input
     """List the tasks on the board."""
     board = {task.id: task for task in tasks.load_all(context.team)}
-    return Outcome("\n".join(describe(task, board) for task in board.values()) or "no tasks")
+    lines = [describe(task, board) for task in board.values()]
+    lines += [f"{each} is damaged, so its task is not listed" for each in tasks.damaged(context.team)]
+    return Outcome("\n".join(lines) or "no tasks")
 
 
 @tool(repeatable=True)
