@@ -3,6 +3,7 @@
 import os
 import re
 import shlex
+import shutil
 import stat
 import time
 from collections import Counter
@@ -898,6 +899,20 @@ def test_teams(cli: Cli) -> None:
     assert TeamDirectory(cli.root / ".crewboard" / "crew").exists()
     assert cli("team", "delete", "crew", "--purge").code == 0
     assert [team["name"] for team in cli("team", "list", "--json").json] == ["other"]
+
+
+@pytest.mark.files_only("copies a folder")
+def test_a_copied_team_is_shown_as_team_takes_it(cli: Cli, team: Team) -> None:
+    shutil.copytree(team.directory.path, team.directory.path.with_name("copied"))
+    listed = cli("team", "list", "--json").json
+    assert [(each["name"], Path(each["path"]).name) for each in listed] == [
+        ("copied", "copied"),
+        ("default", "default"),
+    ]
+    for name in ("copied", "default"):
+        assert cli("--team", name, "status", "--json").json["team"] == name
+        assert cli("--team", name, "status").out.startswith(f"team {name} ")
+    cli("team", "delete", "copied", "--purge").refused(77, "the team in", "is foreign")
 
 
 def test_what_the_dashboard_kept_goes_with_a_purged_team(cli: Cli, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The paths of a team (docs/reference/files.md), the access rights of its folders, and finding it from a subfolder."""
 
 import re
+import shutil
 import stat
 import subprocess
 import sys
@@ -104,6 +105,18 @@ def test_a_team_is_found_by_its_name_else_by_its_directory(tmp_path: Path) -> No
     assert find_team(tmp_path, "second") == second
     assert find_team(tmp_path, "first") == first
     assert find_team(tmp_path, "third") is None
+
+
+def test_a_copied_team_is_known_by_its_directory(tmp_path: Path) -> None:
+    team = made(tmp_path, "default")
+    assert team.known_as("shop") == "shop", "as its lead named it"
+    copy = TeamDirectory(shutil.copytree(team.path, team.path.with_name("copied")))
+    assert copy.known_as("default") == "copied"
+    assert (find_team(tmp_path, "copied"), find_team(tmp_path, "default")) == (copy, team)
+    copy.adopt()
+    for each in (team, copy):
+        roster.change(each, lambda config: setattr(config, "name", "shop"))
+    assert (team.known_as("shop"), copy.known_as("shop")) == ("default", "copied")
 
 
 def test_one_of_several_teams_must_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

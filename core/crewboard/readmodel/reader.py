@@ -258,6 +258,7 @@ class TeamReader:
         self._common: _Common | None = None
         """The facts about agents in the team's files at the last read."""
         self._followed: Config | None = None
+        self._name = team.path.name
         self._mark: int | None = None
         """The mark of the store's last news (`Glance.news`)."""
 
@@ -297,7 +298,7 @@ class TeamReader:
             return TeamView(
                 name=self.team.path.name, path=self.team.path, root=self.team.root, supervisor=self._supervisor(now),
                 now=now, is_deleted=gone is not None,
-                problem=f"the team {gone.name} was deleted" if gone is not None else None,
+                problem=f"the team {self._name} was deleted" if gone is not None else None,
             )  # fmt: skip
         config = listed or self._roster_from_files()
         # The files of the team:
@@ -311,6 +312,7 @@ class TeamReader:
         # The files of agents.
         if config is not self._followed:
             self._followed = config
+            self._name = self.team.known_as(config.name)
             # A roster that was edited by hand may name an agent twice.
             names = dict.fromkeys(member.name for member in config.members)
             self._agents = {name: self._agents.get(name) or AgentReader(self.team, name) for name in names}
@@ -357,7 +359,7 @@ class TeamReader:
         lacks = "gone" if is_missing else "damaged" if self._config.damaged else ""
         shown = "its last good state" if listed else "the agents that have files"
         view = TeamView(
-            name=config.name, path=self.team.path, root=self.team.root, description=config.description,
+            name=self._name, path=self.team.path, root=self.team.root, description=config.description,
             plan_approver=config.plan_approver, model_backend="offline" if is_offline else "api",
             supervisor=replace(supervisor, shared_bytes=self._shared), agents=agents, requests=pending, tasks=board,
             asked=asked, unread={agent.name: agent.unread for agent in agents} | to_operator, budget=config.budget,

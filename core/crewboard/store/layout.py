@@ -366,6 +366,20 @@ class TeamDirectory(Struct, frozen=True):
         """Return the root of the team, which is the workspace of its agents."""
         return self.path.parent.parent
 
+    def known_as(self, name: str) -> str:
+        """Return `name`, which the roster says, unless another team of the root has it, too: then that of the folder.
+
+        So is a team that was copied: `--team` and `team delete` would find the other one by that name.
+        """
+        if name == self.path.name:
+            return name
+        with contextlib.suppress(CrewboardError):
+            others = [team for team in team_directories(self.root) if team != self]
+            rosters = [team.config.load_or_none() for team in others]
+            names = {team.path.name for team in others} | {each.name for each in rosters if each is not None}
+            return self.path.name if name in names else name
+        return self.path.name
+
     def worktree(self, name: str) -> Path:
         """Return the path of the checkout of the agent `name`; it exists only if the agent has a worktree."""
         return self.worktrees / name

@@ -152,7 +152,7 @@ def require_own_agents(team: TeamDirectory) -> None:
 
 
 def find_team(root: Path, name: str) -> TeamDirectory | None:
-    """Return the team called `name`, else the team in the directory `name`; None if there is neither.
+    """Return the team in the directory `name`, else the team that its roster calls so; None if there is neither.
 
     Raises:
         StorageError: The teams cannot be listed.
@@ -160,7 +160,8 @@ def find_team(root: Path, name: str) -> TeamDirectory | None:
     """
     teams = team_directories(root)
     called = (team for team in teams if (config := load_or_none(team)) is not None and config.name == name)
-    return next(called, None) or next((team for team in teams if team.path.name == name), None)
+    # The directory first, because a copy has the name of what was copied.
+    return next((team for team in teams if team.path.name == name), None) or next(called, None)
 
 
 class Load(Struct, frozen=True):

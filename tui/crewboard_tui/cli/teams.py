@@ -91,7 +91,11 @@ def _describe(directory: TeamDirectory) -> dict[str, Any]:
         known["agents"] = len(names)
         alive = sum(leases.is_held(directory.agent(name).lease) for name in names)
         config = roster.load(directory)
-        known |= {"name": config.name, "description": config.description, "agents": len(config.members)}
+        known |= {
+            "name": directory.known_as(config.name),
+            "description": config.description,
+            "agents": len(config.members),
+        }
         problem = None
     except (BadDataError, StorageError) as error:
         problem = str(error)
@@ -162,7 +166,7 @@ def _contents(directory: TeamDirectory) -> list[str]:
     if directory.address is not None:
         return [f"team {directory.path.name} in {directory.path}, with its records in {directory.address}"]
     config = roster.load(directory)
-    lines = [f"team {config.name} in {directory.path}, plans approved by {config.plan_approver}"]
+    lines = [f"team {directory.known_as(config.name)} in {directory.path}, plans approved by {config.plan_approver}"]
     lines += [line for each in _powers(directory) for line in each.lines]
     pending = sum(request.status == "pending" for request in requests.load_all(directory))
     lines.append(f"budget {config.budget or 'none'}, {pending} pending requests")
