@@ -1,5 +1,6 @@
 """The paths of a team (docs/reference/files.md), the access rights of its folders, and finding it from a subfolder."""
 
+import os
 import re
 import shutil
 import stat
@@ -87,6 +88,19 @@ def test_the_nearest_ancestor_with_teams_is_the_root(tmp_path: Path, monkeypatch
     assert find_root(str(tmp_path / "src"), cwd=below) == tmp_path / "src"
     with pytest.raises(UsageError, match="is not a directory"):
         find_root(str(tmp_path / "nowhere"))
+
+
+def test_a_root_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    bad = Path(os.fsdecode(os.fsencode(tmp_path) + b"/bad\xff"))
+    try:
+        bad.mkdir()
+    except OSError:
+        pytest.skip("the file system takes only UTF-8")
+    for named, cwd in ((bad, None), (None, bad)):
+        with pytest.raises(UsageError, match="is not UTF-8"):
+            find_root(named, cwd)
+    made(tmp_path, "default")
+    assert find_root(cwd=bad) == tmp_path, "the team is above"
 
 
 def test_the_whole_machine_is_a_root_only_if_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

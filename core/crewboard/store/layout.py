@@ -764,14 +764,15 @@ def find_root(explicit: str | os.PathLike[str] | None = None, cwd: Path | None =
     agent can create a team in a folder of its workspace. The folder `/` is the root only if it is named.
 
     Raises:
-        UsageError: The named root is not a directory, or the current directory is `/` and none is named.
+        UsageError: The named root is not a directory, or the current directory is `/` and none is named; or the path of
+            the root is not UTF-8.
         UntrustedError: Another user controls the `.crewboard` of the named root.
     """
     named = explicit or env.root()
     if named:
         root = _require_directory(named)
         _require_own(root / HOME)
-        return root
+        return _require_text(root)
     here = (cwd or Path.cwd()).resolve()
     foreign: Path | None = None
     for folder in (here, *here.parents)[:-1]:
@@ -782,14 +783,25 @@ def find_root(explicit: str | os.PathLike[str] | None = None, cwd: Path | None =
                 if foreign is not None:
                     says = "its teams are foreign; `crewboard --root DIR team adopt`"
                     _warn_once(f"skipped {str(foreign / HOME)!r}: {says}")
-                return folder
+                return _require_text(folder)
         foreign = foreign or folder
     if foreign is None and here.parent == here:
         raise UsageError(
             "/ is the whole machine, and its agents would work on all of it; change to the folder of your project, "
             "or name it: crewboard --root /"
         )
-    return foreign or here
+    return _require_text(foreign or here)
+
+
+def _require_text(root: Path) -> Path:
+    # Records, requests to models and messages between processes are JSON, and contain paths.
+    try:
+        str(root).encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(
+            f"the path {str(root)!r} is not UTF-8: use a root whose path is, or rename the folder"
+        ) from error
+    return root
 
 
 def _has_own_teams(folder: Path) -> bool:
