@@ -167,7 +167,8 @@ def stop(team: Team, name: str, *, now: bool = False) -> Done:
     ended = "and everything it started is ended" if now else "has shut down"
     did = {"ended": ended, "unqueued": "was taken out of the queue"}
     says = did.get(how, "is not running")
-    spec = team.agent(name).spec.load()
+    # A damaged one keeps no agent from ending.
+    spec = team.agent(name).spec.load_or_none()
     own = team.config.attached is None and spec is not None and spec.parent is None
     data = {"name": name, "was_alive": how == "ended", "alive": False}
     return Done(f"{name} {says}", data, can_resume=how == "ended" and own, did_nothing=how not in did)

@@ -253,6 +253,13 @@ def test_a_damaged_roster_does_not_keep_a_team_from_ending(cli: Cli, damaged: Te
     assert not damaged.path.exists()
 
 
+def test_a_damaged_spec_does_not_make_a_stop_fail(cli: Cli, team: Team) -> None:
+    enlist(team, "fixer")
+    team.directory.agent("fixer").spec.put(b"garbage")
+    ran = cli("stop", "fixer")
+    assert (ran.code, ran.out, ran.err) == (0, "fixer is not running\n", "")
+
+
 def test_damaged_lines_are_set_aside_and_told(cli: Cli, team: Team) -> None:
     box = team.directory.inbox("operator")
     mailbox.send(team.directory, mailbox.compose("lead", "operator", "message", "first"))
