@@ -68,6 +68,12 @@ def test_no_process_holds_the_lease() -> None:
     assert _see(held=False, spec=None)[0] == "unknown"
 
 
+def test_a_lost_lease_is_a_crash_only_if_it_cut_off_work() -> None:
+    record = Exit(run=1, code=74, reason="lost", at=NOW)
+    assert _see(held=False, exit=record)[0] == "exited"
+    assert _see(held=False, exit=record.replace(unfinished=True))[0] == "crashed"
+
+
 def test_an_unobserved_end_has_one_name_everywhere() -> None:
     record = Exit(run=1, reason="died", at=NOW)
     assert _see(held=False, exit=record) == ("vanished", describe_exit(record))

@@ -218,7 +218,8 @@ def test_a_run_is_lost_only_if_neither_it_nor_its_host_lives(team: Hosts) -> Non
     record = agent.exit.load()
     # A worker at rest wrote long before its host did.
     seen_at = directory.host("build1").record.changed_at()
-    assert record == Exit(run=1, reason="lost", at=seen_at, buried=True, evidence=found.why.evidence)
+    evidence = found.why.evidence
+    assert record == Exit(run=1, reason="lost", at=seen_at, buried=True, evidence=evidence, unfinished=True)
     assert notices(team) == [f"scout ended: its host was lost: {found.why.evidence}"]
     assert seen_by(directory, "build2").find_lost() == []
 

@@ -18,7 +18,7 @@ import pytest
 from msgspec import structs
 
 from crewboard.commands import hire, stop
-from crewboard.errors import LostLeaseError, TryLaterError, UntrustedError
+from crewboard.errors import ExitCode, LostLeaseError, TryLaterError, UntrustedError
 from crewboard.protocol import supervisor_client
 from crewboard.protocol.supervisor_client import ControlRequest
 from crewboard.readmodel.reader import TeamReader
@@ -580,6 +580,21 @@ def test_a_run_that_a_reboot_ended_says_so(directory: TeamDirectory) -> None:
     agent.status.save(STATUS.replace(boot_id="another boot", beat=5.0))
     record = finalizer.record_exit(agent, 1, Ended(), 9.0)
     assert (record.reason, record.at) == ("reboot", 5.0)
+
+
+def test_the_record_of_an_end_says_if_work_was_cut_off(directory: TeamDirectory) -> None:
+    killed, unleased, rested, older = (directory.agent(name) for name in ("killed", "unleased", "rested", "older"))
+    for agent in (killed, unleased, rested, older):
+        directory.make_folder(agent.folder.name)
+        agent.status.save(STATUS.replace(state="idle" if agent == rested else "working", boot_id=process.boot_id()))
+    ends = [
+        finalizer.record_exit(killed, 1, Ended(signal=9), 9.0),
+        finalizer.record_exit(unleased, 1, Ended(code=ExitCode.IO), 9.0),
+        finalizer.record_exit(rested, 1, Ended(code=ExitCode.IO), 9.0),
+        finalizer.record_exit(older, 2, Ended(signal=9), 9.0),
+    ]
+    found = [(record.reason, record.unfinished) for record in ends]
+    assert found == [("died", True), ("lost", True), ("lost", False), ("died", False)]
 
 
 @contextmanager

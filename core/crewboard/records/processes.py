@@ -232,8 +232,11 @@ def ended_by_shutdown(record: Exit, run_boot_id: str, boot_id: str) -> bool:
 
 
 def is_orderly(record: Exit) -> bool:
-    """Return True if the run did not crash: it finished, or a request, a limit, a reboot or a moved folder ended it."""
-    if record.reason == "lost" and record.evidence:
+    """Return True if the run did not crash: it finished, or a request, a limit, a reboot or a moved folder ended it.
+
+    A run whose host was lost did crash, and so did one whose assignment a moved folder cut off.
+    """
+    if record.reason == "lost" and (record.evidence or record.unfinished):
         return False
     return record.reason in (*ORDERLY_REASONS, "reboot", "lost") or (record.code == 0 and not record.signal)
 

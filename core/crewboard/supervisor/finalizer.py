@@ -55,11 +55,16 @@ def record_exit(agent: AgentDirectory, run: int, ended: Ended, now: float, why: 
     writes nothing.
     """
     spec, status = agent.spec.load_or_none(), agent.status.load_or_none()
-    unobserved = ended == Ended() and status is not None and status.run == run
+    is_of_run = status is not None and status.run == run
+    unobserved = ended == Ended() and is_of_run
     reason = why.reason or _reason(agent, run, ended, spec, status)
     at = max(status.beat, why.seen_at) or now if unobserved and status is not None else now
-    record = Exit(run=run, code=ended.code, signal=ended.signal, reason=reason, at=at, evidence=why.evidence)
-    return agents.write_exit(agent, record)
+    # A worker that was killed did not say whether it was at work.
+    unfinished = is_of_run and status is not None and status.is_at_work
+    return agents.write_exit(agent, Exit(
+        run=run, code=ended.code, signal=ended.signal, reason=reason, at=at, evidence=why.evidence,
+        unfinished=unfinished,
+    ))  # fmt: skip
 
 
 def _reason(agent: AgentDirectory, run: int, ended: Ended, spec: Spec | None, status: Status | None) -> str:

@@ -372,10 +372,7 @@ class LocalHost:
         was_asked = self.is_ending and (record.reason == "terminated" or record.signal == signal.SIGTERM)
         if not was_asked and (watched.agent.name, record.run) not in self._drained:
             return record
-        # A worker that was killed did not say whether it was at work.
-        status = watched.status.get()
-        was_at_work = status is not None and status.run == record.run and status.is_at_work
-        return record.replace(reason="host_ended", unfinished=record.unfinished or was_at_work)
+        return record.replace(reason="host_ended")
 
     def why_ended(self, status: Status) -> Why:
         """Return why a run ended that an earlier host of the same name left; unknown for other runs."""
