@@ -218,7 +218,7 @@ def test_a_prompt_that_is_no_text(cli: Cli) -> None:
 def test_a_damaged_roster_is_named_and_kept(cli: Cli, damaged: TeamDirectory) -> None:
     torn = damaged.config.get()
     cli("task", "list").refused(2, "no such command")
-    cli("send", "fixer", "hi").refused(65, "config.json is damaged")
+    cli("send", "fixer", "hi").refused(65, f"{damaged.config} is damaged", "repair it by hand")
     ran = cli("status")
     assert ran.code == 65
     assert "config.json is damaged" in ran.err

@@ -87,9 +87,17 @@ def test_a_damaged_file_is_copied_and_never_overwritten(path: RecordKey[Task], d
     assert len(list(path.on_disk.parent.iterdir())) == 3, "one copy, however often a change is tried"
 
 
+@pytest.mark.parametrize("damage", DAMAGE, ids=lambda data: repr(data[:12]))
+def test_a_damaged_file_is_copied_before_it_is_replaced(path: RecordKey[Task], damage: bytes) -> None:
+    path.on_disk.write_bytes(damage)
+    path.save(Task(id=7, subject="new"))
+    assert [aside.read_bytes() for aside in path.on_disk.parent.glob("7.json.damaged-*")] == [damage]
+    assert path.load() == Task(id=7, subject="new")
+
+
 def test_loading_a_damaged_file_says_which_and_why(path: RecordKey[Task]) -> None:
     path.on_disk.write_bytes(b'{"id": 0, "subject": "x"}')
-    with pytest.raises(BadDataError, match=r"7\.json is damaged: id: Input should be greater than or equal to 1"):
+    with pytest.raises(BadDataError, match=r"/7\.json is damaged: id: Input should be .* 1; repair it by hand$"):
         path.load()
 
 

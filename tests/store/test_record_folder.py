@@ -53,8 +53,8 @@ def test_only_what_was_replaced_is_read_again(
     board: CachedFolder[Task], directory: TeamDirectory, reads: mock.Mock
 ) -> None:
     changed = tasks.load(directory, 2).replace(subject="two again")
-    reads.reset_mock()
     directory.task(2).save(changed)
+    reads.reset_mock()
     assert subjects(board) == ["one", "two again", "three"]
     assert reads.call_count == 1
 

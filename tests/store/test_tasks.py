@@ -43,6 +43,7 @@ def test_an_id_is_never_reused_even_if_the_last_id_file_is_lost(directory: TeamD
     for damage in (b"", b"-5", b"nonsense", b"\xb2"):
         directory.last_task_id.put(damage)
         assert add(directory, "z")[0].id == max(tasks.ids(directory))
+    assert sum(name.startswith(".last-id.damaged-") for name in directory.key("tasks").names()) == 3
     directory.last_task_id.remove()
     assert add(directory, "z")[0].id == 7
 

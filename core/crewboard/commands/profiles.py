@@ -60,7 +60,6 @@ def save(place: Path, name: str, profile: Profile) -> Path:
     # The user may link the configuration directory to another place.
     path = path.resolve()
     record = record_of(path, Profile)
-    record.quarantine_if_damaged()
     record.save(profile)
     return path
 

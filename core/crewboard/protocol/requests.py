@@ -230,7 +230,7 @@ def cancel_requests_of(team: TeamDirectory, name: str, now: float) -> list[Reque
 
 def _save(team: TeamDirectory, request: Request, **changes: Any) -> Request:
     saved = request.replace(**changes, rev=request.rev + 1)
-    team.request(request.id).save(saved, durable=True)
+    team.request(request.id).overwrite(saved, durable=True)
     return saved
 
 

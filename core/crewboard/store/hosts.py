@@ -133,7 +133,7 @@ def save(team: TeamDirectory, host: Host) -> None:
         LostLeaseError: This process may no longer write.
         StorageError: The write failed.
     """
-    team.host(host.name).record.save(host)
+    team.host(host.name).record.overwrite(host)
 
 
 def is_up(team: TeamDirectory, name: str) -> bool:

@@ -4,6 +4,7 @@ No code outside of this package knows whether a store keeps files or rows. A key
 folder, as in docs/reference/files.md, such as `agents/scout/journal.jsonl`.
 """
 
+import hashlib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -261,6 +262,20 @@ class Key(Struct, frozen=True):
     def below(self, name: str) -> "Key":
         """Return the key of a name in this folder."""
         return Key(self.store, f"{self.name}/{name}")
+
+    def quarantine(self) -> "Key":
+        """Copy what is damaged aside unless the copy exists; return the key of the copy.
+
+        The name of the copy has a digest of the contents, so copies of other damage are not overwritten.
+
+        Raises:
+            StorageError: The copy could not be written.
+        """
+        data = self.get() or b""
+        aside = Key(self.store, f"{self.name}.damaged-{hashlib.sha256(data).hexdigest()[:8]}")
+        if not aside.exists():
+            aside.put(data)
+        return aside
 
     def changed(self) -> Version | None:
         return self.store.changed(self.name)

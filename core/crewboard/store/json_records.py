@@ -4,7 +4,6 @@ A `RecordKey` is the key of one and knows its type; `store/layout.py` has the ta
 overwritten silently: an attempt to change it copies the file aside and fails, so that the user can repair it.
 """
 
-import hashlib
 import time
 from collections.abc import Callable
 from functools import lru_cache
@@ -41,7 +40,7 @@ class RecordKey(Key, Generic[R], frozen=True):
         try:
             return codec.decode(data, self.model)
         except BadDataError as error:
-            raise BadDataError(f"{self} is damaged: {error}") from error
+            raise BadDataError(f"{self} is damaged: {error}; repair it by hand") from error
 
     def load_or_none(self) -> R | None:
         """Return the record; None if there is none or it is damaged.
@@ -55,7 +54,23 @@ class RecordKey(Key, Generic[R], frozen=True):
             return None
 
     def save(self, record: R, *, durable: bool = False) -> None:
-        """Replace the record, or create it.
+        """Replace the record, or create it. A damaged record is copied aside first.
+
+        Raises:
+            StorageError: The write failed; the old record is unchanged.
+            BadDataError: The record is invalid; the old one is unchanged.
+        """
+        try:
+            self.load()
+        except BadDataError:
+            self.quarantine()
+        except StorageError:
+            # What cannot be read at all, such as a link, cannot be copied either.
+            pass
+        self.overwrite(record, durable=durable)
+
+    def overwrite(self, record: R, *, durable: bool = False) -> None:
+        """Replace the record without a look at it: for what was just read, and what its writer writes all the time.
 
         Raises:
             StorageError: The write failed; the old record is unchanged.
@@ -84,29 +99,15 @@ class RecordKey(Key, Generic[R], frozen=True):
                 aside = self.quarantine()
                 if not replace_damaged:
                     name = aside.name.rpartition("/")[2]
-                    raise BadDataError(f"{error}; a copy is kept as {name}; repair the file by hand") from error
+                    raise BadDataError(f"{error}; a copy is kept as {name}") from error
                 old = None
             record = edit(old)
-            self.save(record, durable=durable)
+            self.overwrite(record, durable=durable)
             return record
 
         if not self.lock:
             raise ValueError(f"{self} has no lock, so two processes could change it at once")
         return self.store.locked(self.lock, work)
-
-    def quarantine(self) -> Key:
-        """Copy a damaged record aside unless the copy exists; return the key of the copy.
-
-        The name of the copy has a digest of the contents, so copies of other damage are not overwritten.
-
-        Raises:
-            StorageError: The copy could not be written.
-        """
-        data = self.get() or b""
-        aside = Key(self.store, f"{self.name}.damaged-{hashlib.sha256(data).hexdigest()[:8]}")
-        if not aside.exists():
-            aside.put(data)
-        return aside
 
     def quarantine_if_damaged(self) -> None:
         """Copy the record aside if it is damaged."""

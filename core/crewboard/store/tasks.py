@@ -148,6 +148,8 @@ def add(team: TeamDirectory, subject: str, now: float, *, by: str = OPERATOR, **
         draft["check"] = stored_check(check)
     # The id of a task that was removed is not used again.
     last = team.last_task_id.get() or b""
+    if last and not last.isdigit():
+        team.last_task_id.quarantine()
     ident = max([int(last) if last.isdigit() else 0, *taken]) + 1
     task = Task(id=ident, subject=subject, **draft, check_by=by, created_at=now, updated_at=now)
     team.last_task_id.put(str(task.id).encode(), durable=True)
@@ -561,5 +563,5 @@ def _save(team: TeamDirectory, task: Task, now: float, **changes: object) -> Tas
 
 def _write(team: TeamDirectory, task: Task, **changes: object) -> Task:
     saved = task.replace(**changes)
-    team.task(task.id).save(saved, durable=True)
+    team.task(task.id).overwrite(saved, durable=True)
     return saved

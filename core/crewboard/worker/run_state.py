@@ -275,7 +275,7 @@ class RunState:
             work=conversation.work,
             last_tool=redact(self._last_tool[:200]),
         )
-        self.agent.status.save(self.status)
+        self.agent.status.overwrite(self.status)
 
     def note_error(self, text: str) -> None:
         """Note the error that ends the run, for the next status."""
@@ -286,13 +286,13 @@ class RunState:
         text = redact(text) if text else None
         if text != self.status.setup_error:
             self.status = self.status.replace(setup_error=text)
-            self.agent.status.save(self.status)
+            self.agent.status.overwrite(self.status)
 
     def show_mcp(self, servers: list[McpState]) -> None:
         """Write in the status which MCP servers the agent has, and why others are missing."""
         if servers != self.status.mcp:
             self.status = self.status.replace(mcp=servers)
-            self.agent.status.save(self.status)
+            self.agent.status.overwrite(self.status)
 
     def show_tool(self, call: str, timeout: float | None, others: int = 0) -> None:
         """Write in the status a tool call that begins, with the number of `others` that begin at the same time.
@@ -322,7 +322,7 @@ class RunState:
         if self._shown.damaged:
             self.agent.status.quarantine_if_damaged()
         if self._read_memory() or self._shown.damaged:
-            self.agent.status.save(self.status)
+            self.agent.status.overwrite(self.status)
 
     def stream(self, text: str) -> None:
         """Add a piece to the preview of the reply that is being streamed, or of a command's output."""
