@@ -170,6 +170,7 @@ def test_other_entries_next_to_teams_are_not_teams(tmp_path: Path) -> None:
     team = made(tmp_path, "a")
     (tmp_path / ".crewboard" / "Not A Team").mkdir()
     (tmp_path / ".crewboard" / "empty").mkdir()
+    (tmp_path / ".crewboard" / "notes").write_text("x")
     assert team_directories(tmp_path) == [team]
     (tmp_path / "file").write_text("x")
     with pytest.raises(StorageError, match="cannot read"):

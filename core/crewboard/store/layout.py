@@ -844,7 +844,8 @@ def team_directories(root: Path) -> list[TeamDirectory]:
     folders: list[Path] = []
     with files.storage_errors(f"cannot read {root / HOME}"), contextlib.suppress(FileNotFoundError):
         _require_own(root / HOME)
-        folders = sorted(path for path in (root / HOME).iterdir() if is_name(path.name) and not path.is_symlink())
+        named = (path for path in (root / HOME).iterdir() if is_name(path.name))
+        folders = sorted(path for path in named if path.is_dir() and not path.is_symlink())
     return [team for team in map(TeamDirectory, folders) if team.exists()]
 
 
