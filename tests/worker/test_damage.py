@@ -111,6 +111,18 @@ def test_an_idle_agent_repairs_its_damaged_status(crew: Crew) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("which", ["status", "exit"])
+def test_resume_works_with_a_damaged_status_or_exit(shared_crew: Crew, which: str) -> None:
+    name = f"broken-{which}"
+    agent = shared_crew.agent(name)
+    shared_crew.run(name, "explore", "say hello")
+    stop.stop_now(shared_crew.team, name)
+    (agent.status if which == "status" else agent.exit).put(b"{broken")
+    assert hire.resume(shared_crew.team, name) == 2
+    shared_crew.wait_for(name, "idle")
+
+
+@pytest.mark.long
 def test_the_supervisor_survives_damaged_tasks_and_requests(shared_crew: Crew) -> None:
     shared_crew.run("steady", "explore", "say hello")
     for number, (what, content) in enumerate(DAMAGE.items(), 7):

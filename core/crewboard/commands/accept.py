@@ -35,7 +35,7 @@ def accept(team: Team, thing: AgentType | ProjectSkill | McpServer) -> None:
     team.note(act, thing.name, f"{what}, SHA-256 {sha256[:12]}…")
     if not isinstance(thing, McpServer):
         return
-    statuses = ((name, team.directory.agent(name).status.load()) for name in team.config.names)
+    statuses = ((name, team.directory.agent(name).status.load_or_none()) for name in team.config.names)
     waiting = {
         mcp_mark(name, state.name): state.since
         for name, status in statuses

@@ -247,7 +247,7 @@ def plan_overlaps(team: Team, request: Request) -> list[str]:
     """
     if request.type != "plan_approval":
         return []
-    statuses = {name: team.directory.agent(name).status.load() for name in team.config.names}
+    statuses = {name: team.directory.agent(name).status.load_or_none() for name in team.config.names}
     works = {name: status.work for name, status in statuses.items() if status is not None}
     pending = requests.pending(team.directory)
     found = collisions.plan_overlaps(request, works, pending, str(team.directory.root))

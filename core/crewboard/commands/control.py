@@ -172,7 +172,7 @@ def stopped_by_limit(team: Team, name: str) -> bool:
     Return False for an explorer: an agent that searches for another one (`Spec.parent`) is not resumed.
     """
     agent = team.directory.agent(name)
-    ended, spec = agent.exit.load(), agent.spec.load()
+    ended, spec = agent.exit.load_or_none(), agent.spec.load()
     if ended is None or spec is None or spec.parent is not None:
         # An explorer is over with the work that it was sent for.
         return False

@@ -320,12 +320,12 @@ def _assign_more_work(team: Team, agent: AgentDirectory, hire: Hire) -> Assignme
     """
 
     def is_answering() -> bool:
-        status = agent.status.load()
+        status = agent.status.load_or_none()
         return status is not None and status.state == "working" and journal.has_answered(agent)
 
     # A script that has just read its answer comes before it is idle.
     wait_until(lambda: not is_answering(), _IDLE_WITHIN)
-    spec, status = agent.spec.load(), agent.status.load()
+    spec, status = agent.spec.load(), agent.status.load_or_none()
     if spec is None or status is None or status.state != "idle":
         doing = status.state if status else "starting"
         send = command_for(team, f"send {hire.name} TEXT")

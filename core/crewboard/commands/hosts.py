@@ -236,10 +236,11 @@ def _start_on_host(team: Team, agent: AgentDirectory, spec: Spec) -> None:
 
 
 def _is_up(agent: AgentDirectory, run: int) -> bool:
-    ended = agent.exit.load()
+    # Damaged ones are as good as none: both are made again, from the journal and at the end of the run.
+    ended = agent.exit.load_or_none()
     if ended is not None and ended.run >= run:
         return True
-    status = agent.status.load()
+    status = agent.status.load_or_none()
     return status is not None and status.run >= run and (status.state != "starting" or bool(status.doing))
 
 

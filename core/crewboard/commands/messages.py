@@ -186,7 +186,7 @@ def acknowledge(team: Team, name: str) -> None:
         UsageError: There is no such agent, or it never ran.
     """
     agent = team.agent(name)
-    run, status = _ended_run(team, name), agent.status.load()
+    run, status = _ended_run(team, name), agent.status.load_or_none()
     failed_at = status.failed_at if status is not None and status.failed is not None else 0
     if run is None and not failed_at:
         raise TryLaterError(f"{name} is running: there is nothing to acknowledge before it has ended")
@@ -252,7 +252,7 @@ def _result_marks(team: Team, names: Iterable[str]) -> dict[str, float]:
 
 def is_refused(team: Team, name: str) -> bool:
     """Return True if an agent's model refused its last assignment, and the operator has not acknowledged that."""
-    status = team.directory.agent(name).status.load()
+    status = team.directory.agent(name).status.load_or_none()
     seen = team.directory.operator.load() or OperatorState()
     return status is not None and status.refused_by is not None and status.failed_at > seen.failures.get(name, 0)
 

@@ -273,7 +273,7 @@ async def list_team(context: Context, given: NoInput) -> Outcome:  # noqa: ARG00
     lines = []
     for member in roster.load(context.team).members:
         agent = context.team.agent(member.name)
-        status = agent.status.load()
+        status = agent.status.load_or_none()
         state = (status.state if status else "starting") if leases.is_held(agent.lease) else "not running"
         doing = f": {status.doing}" if status and status.doing and state != "not running" else ""
         task = store_tasks.in_progress(context.team, member.name)
