@@ -86,8 +86,14 @@ def users_file(own: Cli) -> Path:
 
 def test_a_named_team_begins_with_it_too(own: Cli) -> None:
     users(own, 'budget = "$5"\n')
-    assert own("team", "create", "red").code == 0
+    project(own, 'chek = "make test"\n', accepted=False)
+    made = own("team", "create", "red")
+    assert made.code == 0
+    assert ":1: there is no setting chek, did you mean check?" in made.err
+    assert "the new team begins with budget $5" in made.err
     assert "$5" in own("--team", "red", "budget").out
+    file = project(own, 'check = "make test"\n', accepted=False)
+    assert f"{file} is not used for check before you accept it" in own("team", "create", "blue").err
 
 
 def test_each_value_comes_from_the_nearest_place(own: Cli) -> None:

@@ -485,7 +485,8 @@ class Session:
         dashboard.prepare_to_read(directory, note)
         environment = dashboard.environment_of(offline=self.offline)
         # The dashboard, too, may hire the first agent.
-        begins = partial(self.new_settings, directory.root)
+        tell = (lambda _: None) if self.reads else note
+        begins = partial(dashboard.new_settings, directory.root, tell)
         if self.reads:
             return core.Team(directory, environment=environment, new_settings=begins)
         if not directory.exists():
@@ -493,7 +494,7 @@ class Session:
         return core.Team(directory, environment=environment, tell=note, new_settings=begins)
 
     def new_settings(self, root: Path) -> Mapping[str, object]:
-        """Return the settings that a new team in `root` begins with, and print them, unless the command only reads.
+        """Return the settings that a new team in `root` begins with, and print them.
 
         Raises:
             BadDataError: One of them is invalid.
@@ -501,7 +502,7 @@ class Session:
         """
         from crewboard_tui import dashboard
 
-        return dashboard.new_settings(root, (lambda _: None) if self.reads else note)
+        return dashboard.new_settings(root, note)
 
     def tell(self, data: object, *texts: str, empty: str = "") -> None:
         """Print texts on stdout, or with `--json` the `data` in place of them.
