@@ -227,6 +227,13 @@ def test_another_address_needs_a_token_of_the_user(
     assert ended.stdout == ""
 
 
+@pytest.mark.long
+def test_the_link_has_the_token_of_the_user(crew_root: Path) -> None:
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(crew_root), "CREWBOARD_SERVE_TOKEN": "abcdefghijklmnop"}
+    with serving_in(crew_root, environment) as served:
+        assert served.token == "abcdefghijklmnop"
+
+
 @pytest.fixture
 def crew_root(tmp_path: Path) -> Path:
     root = tmp_path / "project"

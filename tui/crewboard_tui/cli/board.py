@@ -100,7 +100,8 @@ def serve(session: Session, host: str, port: int, read_only: bool) -> None:
 
 
 def _print_link(link: str) -> None:
-    say(link)
+    # Not `say`, which hides a token that the user set: without it the link opens nothing.
+    click.echo(link)
     note("open the link in a browser; Ctrl-C ends, the agents keep running")
 
 
