@@ -172,6 +172,22 @@ def seconds(name: str, default: float) -> float:
     return float(os.environ.get(name) or default)
 
 
+def seconds_problem(environment: Mapping[str, str]) -> str | None:
+    """Return what is wrong with a variable that `seconds` reads; None if a worker could use them all."""
+    for name in (RETRY_BUDGET, PROGRESS_TIMEOUT, CALL_TIMEOUT):
+        if not (text := environment.get(name)):
+            continue
+        try:
+            number = float(text)
+        except ValueError:
+            number = -1.0
+        # Without a budget a call is repeated once, but without time there is no call.
+        may_be_0 = name == RETRY_BUDGET
+        if not (0 < number < float("inf") or (may_be_0 and number == 0)):
+            return f"{name} is {text!r}; it can be a number of seconds, {'0 or more' if may_be_0 else 'more than 0'}"
+    return None
+
+
 def is_debugging() -> bool:
     """Return True if errors are to be printed with their traceback."""
     return os.environ.get(DEBUG) == "1"

@@ -127,6 +127,27 @@ def test_a_mistake_gets_a_sentence(cli: Cli, arguments: tuple[str, ...], code: i
     cli(*arguments).refused(code, *words)
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "least"),
+    [
+        *(("CREWBOARD_PROGRESS_TIMEOUT", value, "more than 0") for value in ("abc", "nan", "inf", "0", "-1")),
+        ("CREWBOARD_CALL_TIMEOUT", "0", "more than 0"),
+        ("CREWBOARD_RETRY_BUDGET", "-1", "0 or more"),
+    ],
+)
+def test_seconds_that_no_worker_can_use_refuse_the_hire(cli: Cli, name: str, value: str, least: str) -> None:
+    given = cli.with_environment(**{"CREWBOARD_OFFLINE": "1", name: value})
+    says = f"{name} is {value!r}; it can be a number of seconds, {least}"
+    given(*SPAWN).refused(2, says)
+    assert list(cli.root.iterdir()) == [], "no team is made"
+    wrong = next(check for check in given("doctor", "--json").json if check["name"] == "seconds")
+    assert (wrong["mark"], wrong["detail"]) == ("bad", says)
+
+
+def test_a_retry_budget_of_0_is_one(cli: Cli) -> None:
+    cli.with_environment(CREWBOARD_RETRY_BUDGET="0")(*SPAWN).refused(78, "no API key")
+
+
 def test_a_key_that_cannot_be_sent_is_named_and_not_shown(cli: Cli) -> None:
     ran = cli.with_environment(ANTHROPIC_API_KEY="secret\r\n")(*SPAWN)
     ran.refused(78, "ANTHROPIC_API_KEY", "line break")

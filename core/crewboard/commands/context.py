@@ -324,6 +324,16 @@ def has_key(environment: Mapping[str, str]) -> bool:
     return endpoint.credential(environment) is not None
 
 
+def check_seconds(environment: Mapping[str, str]) -> None:
+    """Check that a worker with this environment could use each variable that sets a number of seconds.
+
+    Raises:
+        UsageError: It could not; the message names the variable and its value.
+    """
+    if (problem := env.seconds_problem(environment)) is not None:
+        raise UsageError(problem)
+
+
 def check_credentials(environment: Mapping[str, str]) -> None:
     """Check that a worker with this environment has a key and an address that can be used; send no request.
 

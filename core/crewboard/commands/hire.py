@@ -15,6 +15,7 @@ from crewboard.commands.context import (
     NONE,
     Team,
     check_credentials,
+    check_seconds,
     command_for,
     join_reasons,
     lacks_with_engine,
@@ -360,9 +361,11 @@ def _check_machine(team: Team, kind: AgentType, flags: HireOptions, engine: Engi
         CredentialsError: There is no API key.
         BadDataError: The project's `models.toml` or `prices.toml` is damaged.
         NoSandboxError: No sandbox is available for this type.
+        UsageError: A variable that the worker reads has a wrong value.
     """
     if store_hosts.exist(team.directory):
         return
+    check_seconds(team.environment)
     if engine is None:
         check_credentials(team.worker_environment)
         pricing.require_readable(team.directory.root, team.worker_environment)

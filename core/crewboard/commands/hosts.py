@@ -14,6 +14,7 @@ from crewboard.commands.context import (
     POLL_INTERVAL,
     Team,
     check_credentials,
+    check_seconds,
     choose_team,
     command_for,
     only_or_default,
@@ -102,8 +103,8 @@ def command(team: Team, name: str, slots: int, labels: list[str], url: str | Non
     same folder is ended.
 
     Raises:
-        UsageError: The team is kept in files, a name is not valid or taken, or the team's other hosts use the offline
-            model.
+        UsageError: The team is kept in files, a name is not valid or taken, the team's other hosts use the offline
+            model, or a variable that workers read has a wrong value.
         CredentialsError: There is no API key, and the team is not offline.
         TryLaterError: A host runs in this folder, or a supervisor that has workers or does not end.
     """
@@ -139,6 +140,7 @@ def command(team: Team, name: str, slots: int, labels: list[str], url: str | Non
             f"the team {directory.path.name} uses the offline model (host {offline[0]}), and its agents would become "
             "paid work here: begin this host with --offline too, or create another team"
         )
+    check_seconds(team.environment)
     check_credentials(team.worker_environment)
     directory.join(url)
     end_supervisor(directory)

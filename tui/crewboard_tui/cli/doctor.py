@@ -104,14 +104,16 @@ def all_checks(session: Session, to_try: Sequence[str] = ()) -> list[Check]:
     """Run all checks, the most important first, and return their results. Make one call to each model in `to_try`."""
     environment = session.team.worker_environment
     offline = env.is_offline(environment)
+    wrong = env.seconds_problem(environment)
     return [
         python(),
         bytecode(package_folders()),
         *(
             [model(session.team, offline=offline, has_hosts=has_hosts(session.team.directory))]
-            if not to_try or offline
+            if not to_try or offline or wrong
             else tried(session.team, dict(environment), to_try)
         ),
+        *([Check("seconds", "bad", wrong, "unset it, or correct it")] if wrong else []),
         *local_servers(session, environment),
         *system(),
         sandbox(session.root, environment),
