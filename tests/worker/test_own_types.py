@@ -11,6 +11,7 @@ import pytest
 
 from crewboard import skill_files
 from crewboard.agent_types import LEAD_TOOLS, TYPES, AgentType
+from crewboard.commands.hire import Hire, spawn
 from crewboard.errors import StorageError, UntrustedError, UsageError
 from crewboard.records.agents import ToolPattern
 from crewboard.records.events import ToolResult
@@ -310,6 +311,24 @@ def test_an_agent_of_an_own_type_has_its_tools_and_its_words(
     assert "You look for a." in str(crew.model.requests[0]["system"])
     (result,) = [event for event in crew.events("ann") if isinstance(event, ToolResult)]
     assert result.is_error
+
+
+@pytest.mark.long
+def test_an_idle_agent_gets_more_work_without_its_file(
+    monkeypatch: pytest.MonkeyPatch, crew_on: Make, tmp_path: Path
+) -> None:
+    bring(tmp_path, "a", "name: auditor\ndescription: looks\ntools: Read\n")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    crew = crew_on(script=[says("done"), says("more done"), says("all done")])
+    accept(find(tmp_path, "auditor"), crew.environment)
+    crew.run("ann", "auditor", "look")
+    crew.wait_for_rest("ann")
+    bring(tmp_path, "a", "name: auditor\ndescription: looks\ntools: Read\npermissionMode: plan\n")
+    more = Hire("ann", "auditor", "look again", given=frozenset())
+    assert crew.answer(spawn(crew.team, more)).text == "more done", "no plan is asked for"
+    crew.wait_for_rest("ann")
+    (tmp_path / ".claude/agents/a.md").unlink()
+    assert crew.answer(spawn(crew.team, more)).text == "all done"
 
 
 def test_the_broken_file_that_was_meant_is_the_one_that_is_named(tmp_path: Path) -> None:

@@ -208,7 +208,14 @@ def spawn(team: Team, hire: Hire) -> Assignment:
     # The worker of a hire that cannot be paid would end at once.
     if team.directory.exists() and (used_up := roster.used_up(roster.budgets(team.directory, team.by))) is not None:
         raise LimitError(f"{hire.name} was not hired: {used_up}; `{command_for(team, 'budget')}` shows and raises it")
-    kind = type_files.find(team.directory.root, hire.type)
+    agent = team.directory.agent(hire.name)
+    lives = member is not None and leases.is_held(agent.lease)
+    # A file that was changed or removed since then does not change an agent that runs.
+    hired = agent.spec.load_or_none() if lives else None
+    kind = None
+    if hired is not None and hired.type == hire.type:
+        kind = agent_types.known_type(hired.type, hired.definition)
+    kind = kind or type_files.find(team.directory.root, hire.type)
     check_agent(hire.name, kind.name)
     # The web and the domains are those of the type where the hire itself does not say.
     domains = check_domains(hire.flags.allowed_domains) or [*kind.allowed_domains]
@@ -225,8 +232,7 @@ def spawn(team: Team, hire: Hire) -> Assignment:
         _check_task(team, tasks.load(team.directory, hire.flags.task), hire)
     if member is not None and member.type != hire.type:
         raise UsageError(f"{hire.name} is of type {member.type}; remove it first, or choose another name")
-    agent = team.directory.agent(hire.name)
-    if member is not None and leases.is_held(agent.lease):
+    if lives:
         return _assign_more_work(team, agent, hire)
     return _start_fresh(team, agent, hire, kind)
 
