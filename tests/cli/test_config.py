@@ -230,6 +230,15 @@ def test_a_strangers_file_changes_nothing_but_the_look(own: Cli) -> None:
     assert (found["worktree"], found["check"]) == ("always", None)
 
 
+def test_a_wrong_value_is_told_before_the_file_is_accepted(own: Cli) -> None:
+    file = project(own, 'model = "m"\nbudget = "5x"\n', accepted=False)
+    says = f"{file}:2: budget: '5x' is not a budget"
+    assert says in own("config").err
+    made = own("task", "add", "one")
+    assert (made.code, says in made.err) == (0, True)
+    assert f"{file} is not used for model, budget before you accept it" in made.err
+
+
 def test_themes_of_a_strangers_file_are_looks_and_no_more(own: Cli) -> None:
     mine = users(own, "[themes.paper]\nbase = 'light'\nkey = '#7a1fa2'\n")
     file = project(
@@ -456,6 +465,9 @@ def test_doctor_says_what_is_wrong_with_the_files(own: Cli) -> None:
     ((mark, detail, remedy),) = checked()
     assert (mark, detail) == ("note", f"{file} is not accepted, so new teams begin without check")
     assert "config --trust" in remedy
+    file.write_text('check = ""\n')
+    ((mark, detail, _),) = checked()
+    assert (mark, detail.startswith(f"{file}:1: check: ")) == ("note", True)
     project(own, 'check = "true"\n')
     assert checked() == [("ok", f"{mine} and {file}: 2 values", "")]
     project(own, 'check = "false"\n', accepted=False)

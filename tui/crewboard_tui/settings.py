@@ -212,8 +212,9 @@ def accept(root: Path, content: bytes, environment: Mapping[str, str]) -> None:
 
 
 class Files(Struct):
-    """The values of the files. `problems` are sentences about invalid lines, `unknown` about names that are no setting.
+    """The values of the files. `problems` are sentences about invalid lines that apply.
 
+    `unknown` are sentences about names that are no setting, and about invalid lines that are not used yet.
     `waiting` are the settings of the project's file that apply once the user accepts it. `changed` says how that file
     is not as the user accepted it; empty if it is. `themes` are the user's own, each a `Given` of its table and the
     theme made of it; `refused` are those that are not used, each with file, line and reason.
@@ -273,12 +274,13 @@ class Files(Struct):
             known = SETTINGS.get(name)
             if known is None or self.of_team not in (None, known.of_team):
                 continue
-            if known.of_team and waits:
+            applies = not (known.of_team and waits)
+            if not applies:
                 self.waiting.append(name)
-            else:
-                self._read(name, value, source, f"{path}:{_line(lines, name)}")
+            self._read(name, value, source, f"{path}:{_line(lines, name)}", applies=applies)
 
-    def _read(self, name: str, value: object, source: Source, where: str) -> None:
+    def _read(self, name: str, value: object, source: Source, where: str, *, applies: bool) -> None:
+        """Take a value, or if it does not apply yet, only say what is wrong with it."""
         text = _as_text(value)
         try:
             if name == "theme" and isinstance(value, dict):
@@ -289,9 +291,11 @@ class Files(Struct):
                 raise UsageError(f"a project does not choose that; set it in your own {FILE}")
             found = read_setting(name, text, self.themes, self.refused)
         except UsageError as error:
-            self.problems.append(f"{where}: {name}: {error}")
+            # What is not used keeps no team from being made.
+            (self.problems if applies else self.unknown).append(f"{where}: {name}: {error}")
         else:
-            self.given[name] = Given(found, source, where)
+            if applies:
+                self.given[name] = Given(found, source, where)
 
     def _take_themes(self, path: Path, lines: list[str], tables: object, source: Source) -> None:
         from crewboard_tui.render.themes import likens_good_and_bad, read_theme
