@@ -121,6 +121,8 @@ class Model:
     """Bytes of the last request that the server answered."""
     _limit = 0
     """Bytes of a request that the server refused as too large; 0 if none is known."""
+    _heard = 0.0
+    """The event loop's time when the current call began or last brought a part of a reply."""
     _closed = 0
     """Times in a row that the server closed the connection without an answer."""
 
@@ -522,13 +524,16 @@ class Model:
 
     async def _attempt(self, request: dict[str, Any], *, is_first: bool) -> Reply | Refusal:
         progress = asyncio.timeout(self.progress_timeout)
+        self._heard = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout(self._call_timeout), progress:
                 return await self._stream(request, progress, is_first=is_first)
         except TimeoutError:
             if progress.expired():
                 more = f"; {env.PROGRESS_TIMEOUT} gives a slow server more time"
-                text = f"the reply made no progress for {self.progress_timeout:g} s{more}"
+                # Longer than the limit if pings came.
+                silence = (progress.when() or self._heard) - self._heard
+                text = f"the reply made no progress for {round(silence, 1):g} s{more}"
                 waited = self.progress_timeout
             else:
                 text, waited = f"the reply took longer than {self._call_timeout:g} s", self._call_timeout
@@ -598,16 +603,16 @@ class Model:
         """
         run_state, last_shown = self._run_state, time.monotonic()
         now = asyncio.get_running_loop().time
-        heard, end = now(), asyncio.timeout(None)
+        end = asyncio.timeout(None)
         try:
             async with end:
                 async for kind, text in coming.pieces():
-                    heard = heard if kind == "ping" else now()
+                    self._heard = self._heard if kind == "ping" else now()
                     progress.reschedule(
-                        min(now(), heard + self.progress_timeout * (_ONLY_PINGS - 1)) + self.progress_timeout
+                        min(now(), self._heard + self.progress_timeout * (_ONLY_PINGS - 1)) + self.progress_timeout
                     )
                     if coming.stopped:
-                        end.reschedule(heard + END_TIMEOUT)
+                        end.reschedule(self._heard + END_TIMEOUT)
                     if kind == "text":
                         run_state.stream(text)
                     if time.monotonic() - last_shown > 1:
