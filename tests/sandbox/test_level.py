@@ -141,6 +141,16 @@ def test_a_type_that_executes_is_refused_without_a_sandbox(kind: str) -> None:
     assert require_allowed(TYPES[kind], HireOptions(unsafe_no_sandbox=True), NOTHING) == SANDBOX_OFF
 
 
+@pytest.mark.linux("sandbox")
+@pytest.mark.parametrize(("variable", "value"), [("CREWBOARD_SANDBOX", "none"), ("CREWBOARD_PLATFORM", "posix")])
+def test_a_variable_that_turns_the_sandbox_off_is_named(policy: Policy, variable: str, value: str) -> None:
+    found = find(policy, {variable: value})
+    for has_engine in (False, True):
+        with pytest.raises(NoSandboxError, match=rf"\({variable} is {value}\).*: unset {variable}; or") as refused:
+            require_allowed(TYPES["code"], HireOptions(), found, has_engine=has_engine)
+        assert "install" not in str(refused.value)
+
+
 def test_the_unsafe_option_does_not_weaken_a_working_level() -> None:
     assert require_allowed(TYPES["code"], HireOptions(unsafe_no_sandbox=True), Found("landlock")) == "landlock"
 

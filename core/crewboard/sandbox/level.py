@@ -34,10 +34,11 @@ REMEDY = (
 
 @dataclass(frozen=True)
 class Found:
-    """The level that works here, and the reasons why better ones do not, one for each."""
+    """The level that works here, the reasons why better ones do not, one for each, and what helps."""
 
     level: Level
     reasons: tuple[str, ...] = ()
+    remedy: str = REMEDY
 
 
 def find(policy: Policy, environment: Mapping[str, str]) -> Found:
@@ -48,11 +49,14 @@ def find(policy: Policy, environment: Mapping[str, str]) -> Found:
     """
     wanted = env.sandbox(environment)
     if wanted == "none":
-        return Found("none", (f"{env.SANDBOX} is none",))
+        return Found("none", (f"{env.SANDBOX} is none",), f"unset {env.SANDBOX}")
     if wanted != "auto":
         raise UsageError(f"{env.SANDBOX} is {wanted!r}; it can be auto or none")
     if env.is_posix(environment):
-        return Found("none", ("bubblewrap and Landlock are parts of Linux",))
+        if environment.get(env.PLATFORM) == "posix":
+            return Found("none", (f"{env.PLATFORM} is posix",), f"unset {env.PLATFORM}")
+        remedy = "run crewboard on Linux or in a container (docs/containers.md)"
+        return Found("none", ("bubblewrap and Landlock are parts of Linux",), remedy)
     first = bubblewrap.unavailable_reason(policy)
     if first is None:
         return Found("bubblewrap")
@@ -86,7 +90,7 @@ def require_allowed(kind: AgentType, flags: HireOptions, found: Found, *, has_en
     if has_engine and found.level != "bubblewrap":
         if flags.unsafe_no_sandbox:
             return SANDBOX_OFF
-        remedy = REMEDY.partition(", or use")[0]
+        remedy = found.remedy.partition(", or use")[0]
         raise NoSandboxError(
             f"bubblewrap does not work here ({found.reasons[0]}), so no engine is started: {remedy}; "
             "or hire it with --unsafe-no-sandbox: it then runs with your rights"
@@ -97,6 +101,6 @@ def require_allowed(kind: AgentType, flags: HireOptions, found: Found, *, has_en
         return SANDBOX_OFF
     why = "; ".join(found.reasons)
     raise NoSandboxError(
-        f"no sandbox works here ({why}), so an agent of type {kind.name} is not started: {REMEDY}; "
+        f"no sandbox works here ({why}), so an agent of type {kind.name} is not started: {found.remedy}; "
         "or hire it with --unsafe-no-sandbox: its commands then run with your rights"
     )

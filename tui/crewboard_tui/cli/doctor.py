@@ -562,7 +562,7 @@ def sandbox(root: Path, environment: Mapping[str, str]) -> Check:
     if found.level == "bubblewrap":
         return Check("sandbox", "ok", detail)
     why = "; ".join(found.reasons)
-    return Check("sandbox", "note" if found.level == "landlock" else "bad", f"{detail} ({why})", level.REMEDY)
+    return Check("sandbox", "note" if found.level == "landlock" else "bad", f"{detail} ({why})", found.remedy)
 
 
 def system() -> list[Check]:
