@@ -107,6 +107,14 @@ def test_who_was_idle_died_of_no_tool(tmp_path: Path) -> None:
     assert _examine(frozen, "worker").rested is None
 
 
+def test_a_death_says_its_reason_once(tmp_path: Path) -> None:
+    frozen = make_empty(tmp_path / "w")
+    ended = Exit(run=1, code=69, reason="api_unavailable", at=NOW - 60, buried=True)
+    for name, error in {"ann": "the API stayed unavailable: 529", "bob": "529"}.items():
+        frozen.gone(name, "code", ended, 9, last_error=error)
+    assert {need.summary for need in _view(frozen).needs} == {"died: exit 69: the API stayed unavailable: 529"}
+
+
 def test_a_death_names_no_tool_that_was_over(tmp_path: Path) -> None:
     frozen = make_empty(tmp_path / "w")
     _kill(frozen, "worker", "working", "thinking")

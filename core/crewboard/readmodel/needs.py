@@ -429,8 +429,12 @@ def _asked_needs(requests: Iterable[Request], only_operator: Collection[str]) ->
 def _death(agent: AgentView) -> Need:
     """Return the need for the death of an agent: how it died, and the error, that it was idle, or the tool that ran."""
     record, status = agent.exit, agent.status
-    told = f"died: {describe_exit(record) if record else agent.reason}"
+    how = describe_exit(record) if record else agent.reason
+    told = f"died: {how}"
     if record and record.code and status.last_error:
+        # The error may begin with the words for the exit code.
+        words = how.removeprefix(f"exit {record.code}: ")
+        told = told.removesuffix(f": {words}") if status.last_error.startswith(words) else told
         told += f": {status.last_error}"
     elif agent.rested is not None:
         told += f", {agent.rested.describe(agent.since)}"
