@@ -137,6 +137,7 @@ def test_each_value_comes_from_the_nearest_place(own: Cli) -> None:
         ("[theems.mine]\nbase = 'dark'", ":1: there is no setting theems, did you mean themes?"),
         ("[themes.dark]\nbase = 'light'", ":1: themes.dark: choose another name: there is a theme of that name"),
         ("[themes.'a b']\nbase = 'light'", "themes.a b: choose another name: use small letters"),
+        ("# a\n# b\n[themes.\"é\"]\nbase = 'light'", ":3: themes.é: choose another name: use small letters"),
         ("\n[themes.mine]\nbase = 'dark'\n\nneeds = '#ffffff'", ":5: themes.mine: there is no colour needs; they are "),
         ("[themes.mine]\nbase = 'dark'\nneed = 'red'", ':3: themes.mine: need: give a colour as "#7aa2f7"'),
         ("theme = 'dark'\n[themes.mine]\nbase = 'dark'\n# mine\nneed = '#5d6675'", ":5: themes.mine: need #5d6675 has"),

@@ -308,7 +308,7 @@ class Files(Struct):
             self._users_themes = frozenset(tables)
         problems: list[tuple[str, int, str, str]] = []
         for name, table in tables.items():
-            begins = _line(lines, f"{THEMES}.{name}")
+            begins = _line(lines, THEMES, name)
             theme, wrong = read_theme(name, table)
             if source == "project" and name in self._users_themes:
                 # It is a word of the user, which must not change what it means in a cloned project.
@@ -343,9 +343,13 @@ def read_files(root: Path | None, environment: Mapping[str, str], *, of_team: bo
 _AT_LINE = r" \(at line (\d+), column \d+\)$"
 
 
-def _line(lines: list[str], name: str, *, or_else: int = 1) -> int:
-    """Return the number of the line where a name of a file stands; `or_else` if no line starts with it."""
-    begins = re.compile(rf"""\[?\s*["']?{re.escape(name)}["']?\s*[=.\]]""")
+def _line(lines: list[str], *names: str, or_else: int = 1) -> int:
+    """Return the number of the line where a name of a file stands; `or_else` if no line starts with it.
+
+    Of a name in a table, `names` are those of both. Each may be in quotes.
+    """
+    quoted = r"\s*[.]\s*".join(rf"""["']?{re.escape(name)}["']?""" for name in names)
+    begins = re.compile(rf"\[?\s*{quoted}\s*[=.\]]")
     return next((number for number, line in enumerate(lines, 1) if begins.match(line.lstrip())), or_else)
 
 
