@@ -117,11 +117,18 @@ def test_the_hook_is_read(tmp_path: Path) -> None:
     "text",
     ["command = 'cat'", "command = []", "command = [1]", "remind_after = 1", "command = [", 'command = ["no-program"]',
      'command = ["cat"]\nquiet = "late"', 'command = ["cat"]\nquiet = "25:00-07:00"',
-     'command = ["cat"]\nremind_after = -1', 'command = ["cat"]\nremind_after = true'],
+     'command = ["cat"]\ntimeout = 0', 'command = ["cat"]\nremind_after = -1',
+     'command = ["cat"]\nremind_after = true'],
 )  # fmt: skip
 def test_a_hook_that_cannot_be_used_is_refused_with_the_file(tmp_path: Path, text: str) -> None:
     with pytest.raises(ValueError, match=r"hook\.toml"):
         read_hook(configured(tmp_path, text))
+
+
+def test_a_hook_with_reminders_turned_off_is_read(tmp_path: Path) -> None:
+    hook = read_hook(configured(tmp_path, 'command = ["cat"]\nremind_after = 0\n'))
+    assert hook is not None
+    assert hook.remind_after == 0
 
 
 def test_a_hook_of_a_workspace_or_of_others_is_refused(tmp_path: Path) -> None:

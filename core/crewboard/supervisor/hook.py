@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from crewboard import env
 from crewboard.records.team import ToldNeed, ToldNeeds
@@ -106,14 +106,19 @@ def read_hook(path: Path) -> Hook | None:
     return Hook(
         (str(program), *command[1:]),
         quiet,
-        60 * _number(path, "remind_after", given.get("remind_after", 0)),
-        _number(path, "timeout", given.get("timeout", HOOK_TIMEOUT)),
+        60 * _number(path, "remind_after", given.get("remind_after", 0), "0 or more"),
+        _number(path, "timeout", given.get("timeout", HOOK_TIMEOUT), "more than 0"),
     )
 
 
-def _number(path: Path, name: str, given: object) -> float:
-    if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given < _LARGEST_NUMBER:
-        raise ValueError(f"{path}: {name} must be a positive number")
+def _number(path: Path, name: str, given: object, least: Literal["0 or more", "more than 0"]) -> float:
+    if (
+        isinstance(given, bool)
+        or not isinstance(given, int | float)
+        or not 0 <= given < _LARGEST_NUMBER
+        or (given == 0 and least == "more than 0")
+    ):
+        raise ValueError(f"{path}: {name} must be a number, {least} and below {_LARGEST_NUMBER}")
     return float(given)
 
 
