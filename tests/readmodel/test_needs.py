@@ -151,6 +151,22 @@ def test_needs_of_tasks_name_no_agent_that_was_removed(team: Team) -> None:
     assert kinds(team) == [("task_failed", SYSTEM), ("check_failed", SYSTEM)]
 
 
+def test_stopping_an_ended_agent_leaves_tasks_of_others(team: Team) -> None:
+    for name in ("mine", "yours"):
+        finish(team, name)
+        failed = tasks.add(team.directory, f"of {name}", 1.0, owner=name)
+        tasks.update(team.directory, failed.id, OPERATOR, 2.0, status="failed")
+    assert stop.stop_now(team, "mine") == "gone"
+    assert kinds(team) == [("task_failed", "yours")]
+
+
+def test_the_end_of_a_team_without_agents_needs_nothing(team: Team) -> None:
+    failed = tasks.add(team.directory, "fails", 1.0)
+    tasks.update(team.directory, failed.id, OPERATOR, 2.0, status="failed")
+    stop.delete(team, now=True)
+    assert kinds(team) == []
+
+
 def test_result_needs_can_be_switched_off(team: Team) -> None:
     send_result(team, "scout", "41 modules")
     settings.change_setting(team, "result_needs", "off")

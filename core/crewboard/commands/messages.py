@@ -226,16 +226,17 @@ def acknowledge_answers(team: Team, name: str, end: int) -> None:
     acknowledge_marks(team, {result_mark(OPERATOR, name): float(end)})
 
 
-def acknowledge_all(team: Team, names: Iterable[str]) -> None:
-    """Record that the operator has seen how these agents ended, their results, and all failed tasks of the team.
+def acknowledge_all(team: Team, names: Iterable[str], *, all_tasks: bool = False) -> None:
+    """Record that the operator has seen how these agents ended, their results, and their failed tasks.
 
-    Agents that are running or never ran are left out; if no others are given, nothing is recorded.
+    Agents that are running or never ran are left out. With `all_tasks`, all failed tasks of the team have been seen.
     """
     runs = {name: _ended_run(team, name) for name in names}
     ended = {name: run for name, run in runs.items() if run}
-    if not ended:
-        return
     failed = [task for task in tasks.load_all(team.directory) if task.status == "failed"]
+    failed = failed if all_tasks else [task for task in failed if task.owner in ended]
+    if not ended and not failed:
+        return
     marks = _result_marks(team, ended) | {task_mark(task.id): float(task.rev) for task in failed}
 
     def edit(state: OperatorState) -> None:

@@ -207,7 +207,7 @@ def delete(team: Team, *, now: bool = False, purge: bool = False, discard: bool 
     _cancel_starts(team, names)
     end_all(team, names, now=now)
     _cancel_starts(team, names)
-    _acknowledge_ends(team, names)
+    _acknowledge_ends(team, names, all_tasks=True)
     # The first supervisor may have died, and another one ended the workers.
     if not store_hosts.exist(team.directory) and not supervisor_client.end(team.directory, 10):
         raise TryLaterError(f"the supervisor is still running; see {team.directory.supervisor_log}")
@@ -299,13 +299,16 @@ def _cancel_starts(team: Team, names: list[str]) -> None:
         store_hosts.withdraw(team.directory, name)
 
 
-def _acknowledge_ends(team: Team, names: list[str]) -> None:
-    """Acknowledge how these agents have ended, if the operator gives the command. Damaged records are ignored."""
+def _acknowledge_ends(team: Team, names: list[str], *, all_tasks: bool = False) -> None:
+    """Acknowledge how these agents have ended, if the operator gives the command. Damaged records are ignored.
+
+    `all_tasks` is as in `messages.acknowledge_all`.
+    """
     if team.by != OPERATOR:
         return
     # A damaged operator.json must not prevent that a team is ended.
     with contextlib.suppress(BadDataError):
-        messages.acknowledge_all(team, names)
+        messages.acknowledge_all(team, names, all_tasks=all_tasks)
 
 
 def all_agents(team: Team) -> list[str]:
