@@ -242,8 +242,9 @@ def test_a_task_that_is_closed_during_its_check_stays_closed(directory: TeamDire
     task = board.add(directory, "work", 1.0, check="make test", owner="api")
     board.update(directory, task.id, "operator", 2.0, status="cancelled")
     checked = Checked(at=2.0, command="make test", exit_code=0)
-    with pytest.raises(UsageError, match="is cancelled"):
+    with pytest.raises(UsageError, match="is cancelled; its owner, the lead or the operator may reopen it"):
         board.complete(directory, task.id, "api", 2.0, edit={}, checked=checked)
+    assert board.reopen(directory, task.id, "api", 3.0)[1].status == "pending"
 
 
 def test_a_lead_cannot_switch_the_check_off(directory: TeamDirectory) -> None:

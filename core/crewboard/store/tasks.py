@@ -432,7 +432,7 @@ def _require_passed(team: TeamDirectory, task: Task, checked: Checked | None) ->
     if checked is None or not checked.passed or checked.command != check.command:
         raise UsageError(f"task {task.id} is not completed before its check `{check.command}` passes")
     if task.status in CLOSED:
-        raise UsageError(f"task {task.id} is {task.status}; the lead or the operator reopens it")
+        raise UsageError(f"task {task.id} is {task.status}; its owner, the lead or the operator may reopen it")
 
 
 def _check_review_edit(task: Task, given: dict[str, object]) -> None:
