@@ -271,6 +271,7 @@ def merge(  # noqa: PLR0913  the options of the command
         BadDataError: The work has conflicts, its check failed, it was discarded, it or the branch is not what was
             shown, or the merge would overwrite what the user did not commit.
         TryLaterError: The agent is at work, or git or another merge is.
+        NoRepositoryError: The root is in no repository, or git is missing or too old.
     """
     worktree = _ready_to_merge(team, name, message, now=now, unchecked=unchecked)
     repository = workspaces.open_home(team.directory)
@@ -413,6 +414,7 @@ def open_pull_request(
         UsageError: gh, a remote or a branch is missing, there is no such agent, or it has no worktree.
         BadDataError: The work has conflicts, its check failed, it was discarded, or git or gh refused.
         TryLaterError: The agent is at work.
+        NoRepositoryError: The root is in no repository, or git is missing or too old.
     """
     repository = workspaces.open_home(team.directory)
     gh, run = find_gh(team.directory.root), partial(repository.as_user, team.environment)
@@ -457,6 +459,7 @@ def ask_to_resolve(team: Team, name: str) -> Message:
     Raises:
         UsageError: There is no such agent, it has no worktree, its work has no conflicts, or its host does not have
             the commit to merge.
+        NoRepositoryError: The root is in no repository, or git is missing or too old.
     """
     worktree = require_worktree(team, name)
     repository = workspaces.open_home(team.directory)
@@ -488,6 +491,7 @@ def merge_into_branch(
             is invalid or means something else to git.
         BadDataError: The work has conflicts, or is not what was shown.
         TryLaterError: The agent is at work, or another merge is under way.
+        NoRepositoryError: The root is in no repository, or git is missing or too old.
     """
     if require_worktree(team, name).carried:
         raise UsageError("on a team with hosts only the operator merges: say what is ready")
@@ -535,6 +539,7 @@ def undo(team: Team, name: str | None = None, *, dry_run: bool = False) -> Accep
             was made in another clone.
         BadDataError: Later commits changed the same lines, or the undo would overwrite what the user did not commit.
         TryLaterError: Another merge is under way, or git is.
+        NoRepositoryError: The root is in no repository, or git is missing or too old.
     """
     if not team.directory.exists():
         raise _nothing_to_undo(team, name)
