@@ -736,7 +736,7 @@ async def test_approval_feedback_and_rejection_reason_are_kept_apart(frozen: Fro
     ("key", "says"),
     [("d", "denied: auth-plan reads why"), pytest.param("B", "asked back: auth-plan", marks=pytest.mark.long)],
 )
-async def test_a_rejection_drops_the_approval_feedback_and_says_so(frozen: Frozen, key: str, says: str) -> None:
+async def test_a_rejection_keeps_the_approval_feedback_and_says_so(frozen: Frozen, key: str, says: str) -> None:
     async with opened(frozen, 120, 24) as stage:
         await _open_plan(stage)
         await stage.press("tab")
@@ -745,9 +745,9 @@ async def test_a_rejection_drops_the_approval_feedback_and_says_so(frozen: Froze
         await stage.write("why 0042?")
         await stage.press("enter")
         await stage.sees(says)
-        assert "your words for a yes were not sent" in stage.part("keys")
+        assert "your words for a yes are kept for its next version" in stage.part("keys")
         await stage.sees("Peek · auth-plan")
-        assert stage.app.context.drafts == {}
+        assert stage.app.context.drafts == {"req-004281": "with love"}
 
 
 @pytest.mark.long
@@ -2581,6 +2581,34 @@ async def test_notes_that_were_not_sent_go_to_the_next_version(empty: Frozen, tm
     decided = _request(empty, "req-2")
     assert [(note.line, note.text) for note in decided.notes] == [(5, "where?")]
     assert decided.feedback == "> 2. Publish it\n> 3. Tell us\nwait"
+
+
+async def test_words_for_a_yes_go_to_the_next_version(empty: Frozen, tmp_path: Path) -> None:
+    """Once they are sent, they are gone."""
+    empty.hire("ann", "code", "waiting", "waits for a yes", ago=10, pid=4500)
+    empty.asks("req-1", "plan_approval", "ann", 30, {"plan": "1. Write it"})
+    async with opened(empty, 80, 24, settings=Settings(drafts=tmp_path)) as stage:
+        await stage.press("!")
+        await stage.sees("PLAN v1")
+        await stage.press("tab")
+        await stage.write("mind the keys")
+        await stage.press("escape")
+        await _press(stage, "B", "ask back")
+        await stage.write("what key?")
+        await stage.press("enter")
+        await stage.until(_is(empty, "req-1", "rejected"), "the question")
+        await stage.sees("your words for a yes are kept for its next version")
+    assert len(unsent(stage.app.context.drafts, [_request(empty, "req-1")])) == 1
+    empty.asks("req-2", "plan_approval", "ann", 20, {"plan": "1. Write it now"}, supersedes="req-1")
+    async with opened(empty, 80, 24, settings=Settings(drafts=tmp_path)) as stage:
+        await stage.press("!")
+        await stage.sees("PLAN v2", "not sent with the version before: your words for a yes, kept for this one")
+        await stage.sees("mind the keys", "a sends it with your approval")
+        await _read_to_the_end(stage)
+        await _press(stage, "a", "approve")
+        await stage.until(_is(empty, "req-2", "approved"), "the approval")
+        await stage.until(lambda: not stage.app.context.drafts, "no draft left")
+    assert _request(empty, "req-2").feedback == "mind the keys"
 
 
 @pytest.mark.long

@@ -55,12 +55,13 @@ def terms_for(plan: Request) -> str:
 def outlives(draft: str, request: Request, asked: Iterable[Request]) -> bool:
     """Return True if a draft about a request is still of use.
 
-    While the request is pending, each draft is. After a rejection, terms and notes still are: they can be sent with the
-    next version of the plan. Once there is that version, a note is of use while it is pending or rejected.
+    While the request is pending, each draft is. After a rejection of a plan, its terms, its notes and the comment for
+    an approval still are: they can be sent with the next version. Once there is that version, a note and a comment are
+    of use while it is pending or rejected.
     """
-    is_note = _ON_LINES in draft
-    after = next((each for each in asked if is_note and each.supersedes == request.id), request)
-    return after.status == "pending" or (after.status == "rejected" and (is_note or _TERMS in draft))
+    moves = _ON_LINES in draft or (draft == request.id and request.type == "plan_approval")
+    after = next((each for each in asked if moves and each.supersedes == request.id), request)
+    return after.status == "pending" or (after.status == "rejected" and (moves or _TERMS in draft))
 
 
 def note_on(request_id: str, note: NewNote) -> str:
@@ -99,6 +100,14 @@ def carry_over_notes(plan: Request, earlier: Iterable[Request], drafts: dict[str
             drafts[name] = "\n".join(filter(None, [drafts.get(name), text]))
             number += 1
     return number
+
+
+def carry_over_comment(plan: Request, earlier: Iterable[Request], drafts: dict[str, str]) -> bool:
+    """Move the unsent comments for an approval of `earlier` versions of a plan to it; return True if there were any."""
+    texts = [drafts.pop(before.id, "") for before in earlier]
+    if found := "\n".join(filter(None, [*reversed(texts), drafts.get(plan.id)])):
+        drafts[plan.id] = found
+    return any(texts)
 
 
 def edit_of_task(task_id: int) -> str:

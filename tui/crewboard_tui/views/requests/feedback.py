@@ -47,6 +47,8 @@ class Feedback(Frame):
         # In the order of `_YES` and `_NO`.
         self._drafts = ident, for_no(ident)
         self._texts = [context.drafts.get(draft, "") for draft in self._drafts]
+        self._kept = [*self._texts]
+        """The drafts as this page wrote them last. One that moved to the next version is not written here again."""
         self._taken = [False, False]
         # The refusal before it was turned into a question.
         self._begun = ""
@@ -183,17 +185,21 @@ class Feedback(Frame):
     # ----------------------------------------------------------------------------------------------- keeping
 
     def take(self, *, no: bool) -> None:
-        """Drop the drafts that an answer has used: the comment on an approval, and with `no` the refusal.
+        """Drop the draft that an answer has used: with `no` the refusal, else the comment on an approval.
 
-        A refusal is kept after an approval: it may be the reason for revoking it. Only the drafts are changed.
+        A comment is kept after a refusal, for the next version, and a refusal after an approval: it may be the reason
+        for revoking it. Only the drafts are changed.
         """
-        self._taken = [True, no]
+        self._taken = [not no, no]
         self.keep()
 
     def keep(self) -> None:
         """Save the texts as drafts; drop empty and sent ones."""
-        for draft, text, taken in zip(self._drafts, self._texts, self._taken, strict=True):
-            self._app_context.drafts.put(draft, "" if taken else text)
+        texts = ["" if taken else text for text, taken in zip(self._texts, self._taken, strict=True)]
+        for draft, text, before in zip(self._drafts, texts, self._kept, strict=True):
+            if text != before:
+                self._app_context.drafts.put(draft, text)
+        self._kept = texts
 
 
 class PlanEditor(Editor):

@@ -31,7 +31,7 @@ from crewboard_tui.actions.registry import Action, Layer, Selection
 from crewboard_tui.actions.requests import newest_of, revision_of
 from crewboard_tui.compose.composer import PromptLine
 from crewboard_tui.compose.draft_input import DraftInput
-from crewboard_tui.drafts import carry_over_notes, note_on, notes_on_plan
+from crewboard_tui.drafts import carry_over_comment, carry_over_notes, note_on, notes_on_plan
 from crewboard_tui.keymap.bindings import BY_ID, bindings_of
 from crewboard_tui.queries import Query, Snapshot, TouchedFiles
 from crewboard_tui.render.formats import format_money, format_percent, share_bar
@@ -273,8 +273,10 @@ class ReviewScreen(BaseScreen):
         self._impact = LineView(id="impact", classes="pane", follows=False)
         # It only stands there whole, so that there is nothing to scroll.
         self._impact.can_focus = False
-        self._carried = carry_over_notes(request, carried, context.drafts)
-        """The number of unsent notes that were moved here from earlier versions."""
+        notes = carry_over_notes(request, carried, context.drafts)
+        self._carried = [counted(notes, "note")] if notes else []
+        """What was not sent with earlier versions and was moved here, in words."""
+        self._carried += ["your words for a yes"] if carry_over_comment(request, carried, context.drafts) else []
         self._editing = False
         self._comparing = False
         self._choosing = False
@@ -407,7 +409,7 @@ class ReviewScreen(BaseScreen):
             self.terms.carry_over(versions_before(self.page.seen, self.context.view.asked))
         self._show_mode()
         if self._carried:
-            self.context.say(f"not sent with the version before: {counted(self._carried, 'note')}, kept for this one")
+            self.context.say(f"not sent with the version before: {', '.join(self._carried)}, kept for this one")
         if self.editor.rewritten:
             edit = self.context.key("request.edit")
             what = f"what you made of this plan is kept: {edit} shows it"
@@ -950,9 +952,13 @@ class ReviewScreen(BaseScreen):
 
         def reject() -> str:
             said = self.page.commands.reject(feedback, notes)
-            left_out = ["your words for a yes were not sent"] if self.feedback.with_yes else []
-            left_out += ["your edit was not sent"] if self.editor.rewritten else []
-            left_out += [] if self.terms.terms.is_empty else ["your terms are kept for its next version"]
+            left_out = ["your edit was not sent"] if self.editor.rewritten else []
+            kept = ["your words for a yes"] if self.feedback.with_yes else []
+            kept += [] if self.terms.terms.is_empty else ["your terms"]
+            if kept and self._is_plan:
+                left_out.append(f"{' and '.join(kept)} are kept for its next version")
+            elif kept:
+                left_out.append(f"{' and '.join(kept)} were not sent")
             return "; ".join([said, *left_out])
 
         self._answer(key, label, reject, no=True, notes=notes)
