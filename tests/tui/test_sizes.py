@@ -13,8 +13,9 @@ from crewboard.records.processes import Exit
 from crewboard.store import agents
 from crewboard_tui.render.looks import GLYPHS
 from crewboard_tui.render.sanitize import safe_line
+from crewboard_tui.widgets.bars import StaticLines
 from tests.frozen import NOW, Frozen
-from tests.tui.stage import opened
+from tests.tui.stage import Stage, opened
 
 
 @pytest.mark.parametrize(
@@ -110,6 +111,30 @@ async def test_many_resizes_leave_the_picture_whole(frozen: Frozen) -> None:
             await stage.pilot.resize_terminal(width, height)
         await stage.until(lambda: stage.app.size == Size(120, 36), "the size")
         await stage.until(lambda: stage.all == before, "the same picture")
+
+
+async def _resize_over_a_box(stage: Stage, key: str, way_out: str) -> None:
+    keys = stage.app.screen.get_child_by_id("keys", StaticLines)
+    await stage.press(key)
+    await stage.until(lambda: way_out in _text_of(keys), f"the keys of {key}")
+    for width in (100, 80):
+        await stage.pilot.resize_terminal(width, 24)
+        await stage.settles()
+        assert keys.size.width == width
+        assert way_out in _text_of(keys)
+        assert "fresh" not in _text_of(keys)
+    await stage.press("escape")
+    await stage.until(lambda: "fresh" in _text_of(keys), "the keys of the Board")
+
+
+async def test_a_resize_leaves_the_keys_of_a_box_in_the_footer(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        for key, way_out in ((".", "back"), ("t", "stay"), (":", "back")):
+            await _resize_over_a_box(stage, key, way_out)
+
+
+def _text_of(lines: StaticLines) -> str:
+    return "\n".join("".join(span.text for span in line) for line in lines.lines)
 
 
 def _written(source: str) -> set[str]:

@@ -270,7 +270,7 @@ class BaseScreen(Screen[None]):
     def after_paint(self) -> None:
         """Note that the screen is painted, and which lines of its texts are on it. Called after each paint."""
         self.context.reading.keys.note_paint()
-        if self.texts and self.is_current and self.is_ready:
+        if self.texts and self.is_active and self.is_ready:
             for text in self.texts:
                 text.note_shown()
 
@@ -518,7 +518,7 @@ class BaseScreen(Screen[None]):
 
     def paint_keys(self) -> None:
         """Find out which keys work, and paint the footer."""
-        if self.is_ready and self.is_current and not self.is_due:
+        if self.is_ready and self.is_active and not self.is_due:
             self._footer = footer_of(self, self.keys_in_body, self.filled_key)
             self.paint_footer()
 
