@@ -21,7 +21,7 @@ from crewboard_tui.actions.registry import Action, Layer, Selection
 from crewboard_tui.actions.search import Search
 from crewboard_tui.compose.composer import PromptLine
 from crewboard_tui.context import AppContext
-from crewboard_tui.keymap.bindings import BY_ID, GROUPS, KEYS, WHERE, Key, bindings_of, command_name, known_keys
+from crewboard_tui.keymap.bindings import BY_ID, GROUPS, KEYS, KEYS_OF_NEED, WHERE, Key, bindings_of, command_name, known_keys
 from crewboard_tui.queries import UNUSED, Query, Snapshot
 from crewboard_tui.render.lines import Line, Span, clip, width_of
 from crewboard_tui.render.sanitize import safe_text
@@ -478,7 +478,10 @@ class BaseScreen(Screen[None]):
         for need in worst:
             # The keys act on the worst need if it or its agent is selected.
             selection = self.selection()
-            of_agent = need.task is None and [agent.name for agent in selection.agents] == [need.agent]
+            # On the row of its agent the key that opens the need would open the agent.
+            opened = any(ident == "list.open" for ident, _ in KEYS_OF_NEED.get(need.kind, ()))
+            is_for_agent = need.task is None and not opened
+            of_agent = is_for_agent and [agent.name for agent in selection.agents] == [need.agent]
             acts = selection.needs == (need,) or (not selection.needs and not selection.tasks and of_agent)
         # While a text is written, the field must be left first.
         pressed = (lambda ident: f"{key('view.back')} {key(ident)}") if self._writes_text else key
