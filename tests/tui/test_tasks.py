@@ -117,6 +117,35 @@ async def test_a_task_that_is_being_made_takes_nothing_from_the_next(
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("way", ["key", "click"])
+async def test_a_new_task_takes_no_cursor_that_has_moved_on(
+    frozen: Frozen, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    may_end, add = threading.Event(), board.add_task
+
+    def slow(team: Team, subject: str, **how: str) -> Task:
+        assert may_end.wait(WAIT_TIMEOUT)
+        return add(team, subject, description=how["description"])
+
+    monkeypatch.setattr(board, "add_task", slow)
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("3", "A")
+        await stage.write("tidy up")
+        await stage.press("enter")
+        if way == "key":
+            await stage.press("g")
+        else:
+            await stage.pilot.click("#tasks", offset=(10, 3))
+        screen = stage.app.screen
+        assert isinstance(screen, TasksScreen)
+        here = screen.selected
+        may_end.set()
+        await stage.sees("#24", "task 24 is on the board")
+        await stage.settles()
+        assert screen.selected == here
+
+
+@pytest.mark.long
 async def test_the_empty_board_says_which_key_makes_the_first(empty: Frozen) -> None:
     async with opened(empty, 80, 24) as stage:
         await stage.press("3")

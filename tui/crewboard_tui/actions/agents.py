@@ -429,6 +429,8 @@ class TaskActions:
             if text.strip():
                 self._context.drafts.pop(TASK, None)
                 operation, made = OPERATIONS["task.new"], list[int]()
+                keys = self._context.reading.keys
+                sent_at = keys.key_at
 
                 def add() -> str:
                     done = operation.run(self._context.team, text)
@@ -436,7 +438,8 @@ class TaskActions:
                     return done.says + operation.after(done, self._context.key)
 
                 def added(worked: bool, says: str) -> None:  # noqa: ARG001, FBT001
-                    if worked:
+                    # After another key the cursor stays where the user is: the next one may act there.
+                    if worked and keys.key_at == sent_at:
                         selection.show_task(made[0])
 
                 unsent = keep_unsent(self._context, lambda: TASK, text)

@@ -21,7 +21,17 @@ from crewboard_tui.actions.registry import Action, Layer, Selection
 from crewboard_tui.actions.search import Search
 from crewboard_tui.compose.composer import PromptLine
 from crewboard_tui.context import AppContext
-from crewboard_tui.keymap.bindings import BY_ID, GROUPS, KEYS, KEYS_OF_NEED, WHERE, Key, bindings_of, command_name, known_keys
+from crewboard_tui.keymap.bindings import (
+    BY_ID,
+    GROUPS,
+    KEYS,
+    KEYS_OF_NEED,
+    WHERE,
+    Key,
+    bindings_of,
+    command_name,
+    known_keys,
+)
 from crewboard_tui.queries import UNUSED, Query, Snapshot
 from crewboard_tui.render.lines import Line, Span, clip, width_of
 from crewboard_tui.render.sanitize import safe_text

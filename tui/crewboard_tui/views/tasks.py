@@ -1,6 +1,7 @@
 """`3` Tasks: the whole board, and everything about the selected task."""
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -92,8 +93,13 @@ class TasksScreen(BaseScreen):
             task=self.selected_task(),
             tasks=tuple(task for task in view.tasks if str(task.id) in targets),
             unmark=lambda _: rows.unmark(rows.shown_marks),
-            show_task=lambda ident: self.go_to(str(ident)),
+            show_task=partial(self._show_made, self.selected),
         )
+
+    def _show_made(self, before: str | None, ident: int) -> None:
+        """Put the cursor on a task that was made, unless it has left the task `before`, as after a click."""
+        if self.selected == before:
+            self.go_to(str(ident))
 
     def queries(self) -> Iterable[Query[object]]:
         # Of a task that failed, its owner's journal may say why.
