@@ -22,6 +22,7 @@ from crewboard.records.agents import Spec, Worktree
 from crewboard.records.base import convert
 from crewboard.records.events import FileKept, Intake, SnapshotTaken
 from crewboard.records.messages import Message
+from crewboard.records.processes import Exit
 from crewboard.records.team import Checked, Reviewed
 from crewboard.store import agents, codec, journal, leases, roster, tasks
 from crewboard.store.interface import Key
@@ -525,6 +526,13 @@ async def test_a_key_asks_the_agent_to_resolve_its_conflicts(frozen: Frozen, rep
         (sent,) = _mail(frozen, "api", "Your work conflicts")
         assert "in: README.md." in sent.content
         assert f"git merge {head}" in sent.content
+        assert "when resumed" not in stage.all
+        del frozen.probe.held["api"]
+        agents.write_exit(frozen.directory.agent("api"), Exit(run=1, code=0, at=NOW, reason="stopped"))
+        stage.app.context.announce()
+        await stage.until(lambda: not any(each.alive for each in stage.app.context.view.agents if each.name == "api"))
+        await stage.press("v")
+        await stage.sees("asked api to resolve the conflicts; api reads it when resumed")
 
 
 @pytest.mark.long
@@ -771,7 +779,7 @@ async def test_the_keys_in_a_diff_are_shown_but_never_kept(frozen: Frozen, repos
         await stage.press("K")
         await stage.sees("+api_key = [key hidden: 40 characters]", "✎ no key here")
         await stage.press("ctrl+s")
-        await stage.sees("sent 1 note to api")
+        await stage.sees("sent 1 note to api; api reads it when resumed")
         (sent,) = _mail(frozen, "api", "Notes on your changes")
         assert "> +api_key = [key hidden: 40 characters]" in sent.content
 

@@ -304,7 +304,9 @@ class ChangesPage(BaseScreen):
 
         def send() -> str:
             messages.send(self.context.team, self._agent, text)
-            return f"sent {counted(len(notes), 'note')} to {self._agent}"
+            listens = messages.is_listening(self.context.team, self._agent)
+            later = "" if listens else f"; {self._agent} reads it when resumed"
+            return f"sent {counted(len(notes), 'note')} to {self._agent}{later}"
 
         def settle(worked: bool, says: str) -> None:  # noqa: ARG001, FBT001
             for note, sent in notes.items():

@@ -127,10 +127,11 @@ class Merging:
         if selection.agent is None:
             return
         name = selection.agent.name
+        later = "" if selection.agent.alive else f"; {name} reads it when resumed"
 
         def send() -> str:
             commands_changes.ask_to_resolve(self._context.team, name)
-            return f"asked {name} to resolve the conflicts"
+            return f"asked {name} to resolve the conflicts{later}"
 
         self._context.do(f"asking {name}", send)
 
