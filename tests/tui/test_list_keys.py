@@ -72,6 +72,14 @@ async def _sort_and_reverse(stage: Stage, digit: str) -> None:
 
 
 @pytest.mark.long
+async def test_a_narrow_mailbox_tells_its_order(frozen: Frozen) -> None:
+    """It is why mail stays new there."""
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("2", "tab", "s")
+        await stage.sees("operator · your mail · 3 new · sort:author ━")
+
+
+@pytest.mark.long
 @_VIEWS
 async def test_s_sorts_by_the_next_key_and_capital_s_reverses(frozen: Frozen, digits: str) -> None:
     async with opened(frozen, 120, 36) as stage:

@@ -183,8 +183,11 @@ class InboxScreen(BaseScreen):
         unread = f" · unread only · {self.context.key('inbox.unread')} shows the rest" if self._unread_only else ""
         narrowed = f"{unread}{self.search.narrowed_to}".removeprefix(" · ")
         follow = follow_words(pane, self.context.key("list.bottom")) if pane.has_focus or pane.follow else ""
-        whose = _whose(box, pane.size.width - 5, snapshot.view.lead)
-        pane.rule.entitle(f"{whose}{pane.state}", " · ".join(filter(None, (narrowed, pane.below, follow))))
+        right = " · ".join(filter(None, (narrowed, pane.below, follow)))
+        room = pane.size.width - 5
+        title = f"{_whose(box, room - len(pane.state), snapshot.view.lead)}{pane.state}"
+        # An order tells why mail stays new: that is more than what is below, and how to follow it.
+        pane.rule.entitle(title, right if not pane.state or len(f"{title}{right}") < room else narrowed)
         self._note_seen()
         thread, letter = pane.thread, pane.letter
         below.rule.entitle("Thread" if thread else "Message")
