@@ -24,6 +24,7 @@ from crewboard_tui import dashboard
 from crewboard_tui.queries import Lanes, Snapshot, SpendingByMinute
 from crewboard_tui.render import table
 from crewboard_tui.render.lines import plain
+from crewboard_tui.render.looks import look_of
 from crewboard_tui.views.base import BaseScreen
 from crewboard_tui.views.board import BoardScreen
 from crewboard_tui.views.roster import AgentRow, lay_out
@@ -45,6 +46,19 @@ def test_a_label_is_cut_at_its_end_and_no_name_for_it(frozen: Frozen) -> None:
         named = replace(agent, name=name, title=title)
         columns = [column for column in lay_out([named], 67, 66, lane=120) if column.title == "AGENT"]
         assert plain(table.cells(columns, AgentRow(named))).strip() == shown
+
+
+def test_a_row_has_the_word_of_its_state_and_no_empty_column(frozen: Frozen) -> None:
+    team = TeamReader(frozen.directory, clock=lambda: NOW, probe=frozen.probe).read().agents
+    for width in (50, 60, 80, 120, 200):
+        columns = lay_out(list(team), width, width - 1, wide=True)
+        for agent in team:
+            row = plain(table.cells(columns, AgentRow(agent, NOW)))
+            assert look_of(agent).word in row, (width, row)
+    idle = [replace(each, unread=0, task=None) for each in team]
+    titles = {column.title for column in lay_out(idle, 200, 199)}
+    assert "PID" in titles
+    assert titles.isdisjoint({"✉", "TASK"})
 
 
 @pytest.mark.long

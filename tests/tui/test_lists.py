@@ -111,7 +111,7 @@ async def test_w_shows_the_columns_of_the_next_size_and_back(frozen: Frozen, wid
         await stage.press("w")
         await stage.sees(*more)
         assert all(len(line) <= width for line in stage.text)
-        assert "edit_file src" in stage.all
+        assert "edit_file s" in stage.all
         await stage.press("w")
         await stage.until(lambda: stage.text[3] == before, "the columns of before")
 

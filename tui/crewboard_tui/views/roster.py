@@ -181,7 +181,7 @@ COLUMNS: tuple[Column[AgentRow], ...] = (
             row.agent.status.host, "error" if row.agent.ended_with_host and not row.agent.acknowledged else "dim"
         ),
     ),
-    Column("PID", 7, _pid, since=WIDE),
+    Column("PID", 7, _pid, since=WIDE, has=lambda row: bool(_pid(row).text)),
     Column(
         "PLAN", 5, align="right", since=MEDIUM,
         has=lambda row: row.agent.status.deviations is not None or row.agent.status.terms is not None,
@@ -204,7 +204,7 @@ COLUMNS: tuple[Column[AgentRow], ...] = (
         cell=lambda row: Span(format_lines(row.agent.unmerged) if row.agent.unmerged is not None else "", "info"),
     ),
     Column(
-        "MODEL", 11, since=HUGE, rank=3,
+        "MODEL", 11, since=HUGE, rank=3, has=lambda row: bool(row.agent.shown_model),
         cell=lambda row: Span(one_line(row.agent.shown_model).removeprefix("claude-"), "dim"),
     ),
     Column(
@@ -228,9 +228,13 @@ COLUMNS: tuple[Column[AgentRow], ...] = (
         cell=lambda row: Span(format_money(row.agent.status.cost_usd) if row.agent.status.cost_usd is not None else ""),
     ),
     Column(
-        "✉", 3, lambda row: Span(str(row.agent.unread or ""), "" if row.agent.alive else "warning"), "right", since=WIDE
+        "✉", 3, align="right", since=WIDE, has=lambda row: row.agent.unread > 0,
+        cell=lambda row: Span(str(row.agent.unread or ""), "" if row.agent.alive else "warning"),
     ),
-    Column("TASK", 5, lambda row: Span(f"#{row.agent.task}" if row.agent.task else ""), "right", since=WIDE),
+    Column(
+        "TASK", 5, align="right", since=WIDE, has=lambda row: row.agent.task is not None,
+        cell=lambda row: Span(f"#{row.agent.task}" if row.agent.task else ""),
+    ),
 )  # fmt: skip
 """The roster's columns from left to right. The preview and the page of an agent show those without room, too."""
 
@@ -275,6 +279,8 @@ def lay_out(
     if table.fit(chosen, room - _ROOM_OF_DOING) != chosen:
         # What an agent does says more than its type.
         chosen = table.fit([column for column in chosen if column.title != "TYPE"], room - _SOME_ROOM)
+    if all(column.title != "STATE" for column in chosen):
+        chosen = [replace(each, cell=_doing_with_word) if each.title == "DOING" else each for each in chosen]
     widths = {column.title: column.width for column in chosen}
     left = max(0, room - sum(widths.values()) - len(chosen))
     spare = left - (_ROOM_OF_DOING if "DOING" in widths else 0)
