@@ -3,14 +3,19 @@
 import re
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from crewboard.commands import answers, control, messages, rules, stop
+from crewboard.errors import LostLeaseError
 from crewboard.offline.reply import Reply
 from crewboard.readmodel.processes import process_tree
 from crewboard.records.events import Intake, ToolResult
 from crewboard.unix import process
+from crewboard.worker.tools import files
+from crewboard.worker.tools.base import Context
 from tests.crew import Crew, eventually
 from tests.model import calls, says
 from tests.sandbox.test_shell import long_sleep
@@ -65,6 +70,16 @@ def test_much_output_leaves_a_short_preview(shared_crew: Crew) -> None:
     assert live.stat().st_size < 600_000
     go.touch()
     shared_crew.answer(hired)
+
+
+@of_commands
+def test_a_lost_lease_in_a_preview_is_left_to_the_next_call() -> None:
+    def refuse() -> None:
+        raise LostLeaseError("the lease of api is lost")
+
+    live = files._Live(cast("Context", SimpleNamespace(run_state=SimpleNamespace(flush=refuse, clear_live=refuse))))
+    live._flush()
+    live.end()
 
 
 @of_commands

@@ -11,7 +11,7 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 from crewboard import skill_files
-from crewboard.errors import StorageError, UsageError
+from crewboard.errors import LostLeaseError, StorageError, UsageError
 from crewboard.names import PROJECT_FILES
 from crewboard.records.events import FileKept
 from crewboard.sandbox import shell
@@ -67,13 +67,13 @@ class _Live:
     def _flush(self) -> None:
         self._timer = None
         # If the lease is lost, the next call of the model reports it.
-        with contextlib.suppress(StorageError):
+        with contextlib.suppress(LostLeaseError, StorageError):
             self._run_state.flush()
 
     def end(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        with contextlib.suppress(StorageError):
+        with contextlib.suppress(LostLeaseError, StorageError):
             self._run_state.clear_live()
 
 
