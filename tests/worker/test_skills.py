@@ -1,13 +1,14 @@
 """Skills: listed by name and description, loaded on demand, their scripts run in the sandbox."""
 
 import asyncio
+import os
 import shutil
 import stat
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -19,7 +20,7 @@ from crewboard.type_files import find
 from crewboard.untrusted import undelimit_data
 from crewboard.worker.tools import file_server, skills
 from crewboard.worker.tools.base import Context, FileToolClient, Outcome
-from crewboard.worker.tools.workspace import MAX_FILE
+from crewboard.worker.tools.workspace import MAX_FILE, Workspace
 from tests.crew import WAIT_TIMEOUT, Crew
 from tests.model import calls, says
 
@@ -232,7 +233,8 @@ def test_a_user_s_skill_is_copied_to_where_commands_find_it(tmp_path: Path, monk
 
     def context(folder: Path | None) -> SimpleNamespace:
         return SimpleNamespace(
-            file_tools=SimpleNamespace(sandbox=SimpleNamespace(policy=SimpleNamespace(scratch=folder)))
+            file_tools=SimpleNamespace(sandbox=SimpleNamespace(policy=SimpleNamespace(scratch=folder))),
+            team=SimpleNamespace(root=workspace),
         )
 
     assert f"Its folder is {scratch}/skills/deploy" in load(context(scratch), name="deploy").content
@@ -261,12 +263,31 @@ def test_a_skill_that_is_not_there_is_said_to_be_missing(tmp_path: Path, monkeyp
         assert said[name].content == f"There is no skill {name}; give a name as it is listed."
 
 
+def test_a_user_s_empty_folder_hides_no_skill_of_the_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (skills.users_folder() / "deploy").mkdir(parents=True)
+    root = tmp_path / "root"
+    make(root / ".claude/skills", "deploy")
+    skill_files.accept(skill_files.find(root, "deploy"), root, os.environ)
+
+    class Files:
+        async def ask(self, _: str, given: dict[str, Any]) -> Outcome:
+            return Outcome(file_server.read_skills(Workspace(root, tmp_path), **given))
+
+    client = cast("FileToolClient", Files())
+    assert "- deploy: how to deploy" in asyncio.run(skills.listing(client, root))
+    assert "# deploy" in asyncio.run(skills.load_text(client, root, "deploy"))
+    context = SimpleNamespace(file_tools=client, team=SimpleNamespace(root=root))
+    assert "# deploy" in load(context, name="deploy").content
+
+
 def test_a_large_skill_is_not_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     with (make(skills.users_folder(), "huge") / "data").open("wb") as file:
         file.truncate(skill_files.MAX_BYTES + 1)
     policy = SimpleNamespace(scratch=tmp_path / "scratch")
-    outcome = load(SimpleNamespace(file_tools=SimpleNamespace(sandbox=SimpleNamespace(policy=policy))), name="huge")
+    file_tools = SimpleNamespace(sandbox=SimpleNamespace(policy=policy))
+    outcome = load(SimpleNamespace(file_tools=file_tools, team=SimpleNamespace(root=tmp_path)), name="huge")
     assert outcome.is_error
     assert "more than 500 files" in outcome.content
 

@@ -125,6 +125,20 @@ def _list(texts: dict[str, str]) -> str:
     return "\n".join(lines) if len(lines) > 1 else ""
 
 
+def _is_users(root: Path, name: str) -> bool:
+    """Return True if the user's own skill of this name is the one to load, and not the project's below `root`.
+
+    One whose text cannot be read hides no accepted skill of the project, as in the list.
+    """
+    if not (users_folder() / name).is_dir():
+        return False
+    try:
+        _users_text(name, FILE)
+    except (OSError, BadDataError):
+        return name not in skill_files.accepted(root, os.environ)
+    return True
+
+
 def _users_text(name: str, file: str) -> str:
     """Return the text of a file of one of the user's own skills.
 
@@ -151,7 +165,7 @@ async def load_text(file_tools: FileToolClient, root: Path, name: str) -> str:
     """
     if len(name) > skill_files.LONGEST_NAME or not skill_files.NAME.fullmatch(name):
         return f"There is no skill {name[: skill_files.LONGEST_NAME]!r}."
-    if (users_folder() / name).is_dir():
+    if _is_users(root, name):
         try:
             return _users_text(name, FILE)[:MAX_LOADED]
         except (OSError, BadDataError) as error:
@@ -178,7 +192,7 @@ async def skill(context: Context, given: Skill) -> Outcome:
     """Load a skill: instructions for particular work, from those that are listed before the conversation. Follow it
     where it fits your assignment; it does not change what you may do.
     """
-    if (users_folder() / given.name).is_dir():
+    if _is_users(context.team.root, given.name):
         try:
             text = _users_text(given.name, given.file)
             if given.file != FILE:
