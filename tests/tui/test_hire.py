@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from textual import events
 from textual.widgets import Input, TextArea
 
 from crewboard import models
@@ -170,6 +171,17 @@ async def test_the_form_begins_with_the_engine_of_the_team_and_can_say_no(
         form.fill("other", Profile(type="code", engine="acp:another one"))
         await stage.sees("acp:another one")
         assert form.hire().engine == "acp:another one"
+
+
+@pytest.mark.long
+async def test_lines_pasted_into_a_field_are_joined(frozen: Frozen) -> None:
+    async with opened(frozen, 120, 36) as stage:
+        await stage.press("n", "tab", "tab")
+        field = stage.app.focused
+        assert isinstance(field, Input)
+        stage.app.post_message(events.Paste("reads the docs\nand corrects them\n"))
+        await stage.until(lambda: field.value, "the pasted text")
+        assert field.value.endswith("reads the docs and corrects them")
 
 
 @pytest.mark.long

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, cast
 
+from textual import events
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
@@ -77,6 +78,10 @@ class Field(Input):
         self, ident: str, placeholder: str = "", value: str = "", *, suggester: Suggester | None = None
     ) -> None:
         super().__init__(value, id=ident, compact=True, placeholder=placeholder, suggester=suggester)
+
+    def _on_paste(self, event: events.Paste) -> None:
+        # Textual, whose handler is called next, takes the first line and drops the others.
+        event.text = " ".join(event.text.splitlines())
 
 
 class SuggestWords(Suggester):
