@@ -2,7 +2,7 @@
 
 import pytest
 
-from crewboard.commands import stop
+from crewboard.commands import answers, stop
 from crewboard_tui.views.roster import Roster
 from tests.frozen import Frozen
 from tests.tui.stage import Stage, opened
@@ -83,6 +83,15 @@ async def test_esc_takes_the_marks_away_before_anything_else(frozen: Frozen) -> 
         await stage.sees_not("needs me · Esc shows all")
 
 
+@pytest.mark.long
+async def test_the_number_of_marks_is_whole_beside_the_median(frozen: Frozen) -> None:
+    answers.approve(frozen.team, "req-004281")
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("4", "*")
+        await stage.sees("Needs you · 4 · 4 marked", "answered today 1")
+
+
+@pytest.mark.long
 async def test_a_marked_agent_that_the_filter_hides_is_left_alone(frozen: Frozen, stopped: list[str]) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press(*_TO_API, "space", "/")

@@ -149,7 +149,8 @@ class NeedsScreen(BaseScreen):
         order = "" if rows.is_sorted or not view.needs else order
         quick = response_times_today(view.asked, self.context.now)
         rows.rule.entitle(
-            f"Needs you{f' · {count}' if view.needs else ''}{order}{rows.state}{self.search.narrowed_to}",
+            # In a narrow pane the end is cut: the order goes before the number of marks does.
+            f"Needs you{f' · {count}' if view.needs else ''}{rows.state}{order}{self.search.narrowed_to}",
             f"answered today {quick.count} · median {format_long_age(quick.median)}" if quick else "",
         )
         self._paint_why(snapshot)
