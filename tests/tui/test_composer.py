@@ -620,6 +620,12 @@ async def test_the_cursor_stays_in_sight_as_the_terminal_shrinks(frozen: Frozen)
         await stage.sees("line 79")
         await stage.pilot.resize_terminal(60, 15)
         await stage.sees("line 79")
+        field = stage.app.focused
+        assert isinstance(field, TextArea)
+        field.scroll_to(0, 0, animate=False)
+        await stage.pilot.resize_terminal(60, 14)
+        await stage.until(lambda: stage.app.size.height == 14, "the new size")
+        assert field.scroll_offset.y == 0, "what the user scrolled to stays"
 
 
 # ------------------------------------------------------------------------------------------------- the editor

@@ -229,7 +229,10 @@ def _why_no_mark(path: Path) -> str | None:
 
 
 class Editor(TextArea):
-    """A text area of which the cursor is in sight, and whose edits can all be taken back."""
+    """A text area of which the cursor stays in sight, and whose edits can all be taken back."""
+
+    _had = 0
+    """The height before the last resize."""
 
     def scroll_cursor_visible(self, center: bool = False, animate: bool = False) -> Offset:  # noqa: FBT001, FBT002
         # Textual asks for it in the middle of an undo or a redo, once the text is shorter and the cursor is not yet in
@@ -237,9 +240,11 @@ class Editor(TextArea):
         row, _ = self.cursor_location
         return super().scroll_cursor_visible(center, animate) if row < self.document.line_count else Offset()
 
-    def on_resize(self) -> None:
-        """Bring the cursor back into sight after the terminal shrank."""
-        if self.has_focus:
+    def on_resize(self, event: events.Resize) -> None:
+        """Keep the cursor in sight if it was, as the terminal shrinks."""
+        had, self._had = self._had, event.size.height
+        place = self.wrapped_document.location_to_offset(self.cursor_location)
+        if self.has_focus and place.y - self.scroll_offset.y in range(had):
             self.call_after_refresh(self.scroll_cursor_visible)
 
 
