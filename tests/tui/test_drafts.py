@@ -8,6 +8,7 @@ import pytest
 
 from crewboard.commands import answers
 from crewboard.readmodel.reader import TeamReader
+from crewboard.records.requests import Request
 from crewboard.store.operators import OpenDashboard, file_for
 from crewboard_tui import dashboard
 from crewboard_tui.app import CrewboardApp
@@ -23,6 +24,7 @@ from crewboard_tui.drafts import (
     for_merge,
     interrupting,
     notes_on,
+    terms_for,
 )
 from crewboard_tui.settings import Settings
 from tests.frozen import NOW, Frozen, make_empty
@@ -140,6 +142,22 @@ def test_a_text_that_a_closed_dashboard_left_is_not_overwritten(tmp_path: Path) 
     other["api"] = "send a picture of it"
     other.keep()
     assert aside == ["how far?"]
+
+
+def test_terms_that_a_closed_dashboard_left_are_no_text_to_keep(tmp_path: Path) -> None:
+    file, name = (
+        tmp_path / "drafts" / "demo.json",
+        terms_for(Request(id="p", type="plan_approval", from_="a", to="lead")),
+    )
+    one, other = Drafts(file, "one"), Drafts(file, "other", ["one"])
+    aside: list[str] = []
+    other.put_aside = aside.append
+    one[name] = "1: ask"
+    one.keep()
+    other.others = frozenset()
+    other[name] = "1: hold"
+    other.keep()
+    assert (Drafts(file), aside) == ({name: "1: hold"}, [])
 
 
 def test_a_draft_belongs_to_the_open_dashboard_that_writes_it(tmp_path: Path) -> None:

@@ -285,7 +285,8 @@ class Drafts(dict[str, str]):
             return
         self.safe -= changed
         for name in changed & self.keys():
-            left = found.texts.get(name, "")
+            # Terms are no text that the user wrote.
+            left = found.texts.get(name, "") if _TERMS not in name else ""
             if left not in ("", self[name], self._seen.get(name)) and found.writers.get(name) != self.own:
                 self.put_aside(left)
         try:
