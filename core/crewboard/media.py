@@ -185,23 +185,22 @@ def takes_none(error: str) -> bool:
     return re.search(_TAKES_NONE, error) is not None and "format" not in error.lower()
 
 
-def refused_by(error: str, messages: list[dict[str, Any]], accepted: Collection[str]) -> dict[str, Any] | None:
-    """Return the block of the image or document that an error of the API refuses; None if the conversation has none.
+def refused_by(error: str, messages: list[dict[str, Any]], accepted: Collection[str]) -> list[dict[str, Any]]:
+    """Return the blocks of the images and documents that an error of the API refuses; empty if there are none.
 
-    If the error names a place, it is the block there. Else it is the newest one whose SHA-256 is not in `accepted`,
+    If the error names places, they are the blocks there. Else it is the newest one whose SHA-256 is not in `accepted`,
     else the newest one.
     """
-    kept = kept_in(messages)
-    if (match := re.search(_PATH, error)) is not None:
+    kept, found = kept_in(messages), []
+    for match in re.finditer(_PATH, error):
         turn, place, within = (int(each or 0) for each in match.groups())
         for block in messages[turn]["content"][place : place + 1] if turn < len(messages) else ():
             # A result has texts between its images.
             inner = block.get("content")
             named = inner[within : within + 1] if isinstance(inner, list) else [block]
-            if parts := kept_in([{"content": named}]) or kept_in([{"content": [block]}]):
-                return parts[0]
+            found += (kept_in([{"content": named}]) or kept_in([{"content": [block]}]))[:1]
     new = [each for each in kept if each["source"]["sha256"] not in accepted]
-    return (new or kept)[-1] if kept else None
+    return found or (new or kept)[-1:]
 
 
 def _replaced(part: dict[str, Any], change: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:

@@ -216,7 +216,13 @@ def test_a_place_within_a_result_counts_its_texts() -> None:
     result = {"type": "tool_result", "content": [{"type": "text", "text": "two"}, a, b]}
     messages = [{"role": "user", "content": [result]}]
     for place, named in (("tool_result.content.1", a), ("content.2", b), ("tool_result.content.0", a)):
-        assert media.refused_by(f"messages.0.content.0.{place}.image: too large", messages, ()) == named
+        assert media.refused_by(f"messages.0.content.0.{place}.image: too large", messages, ()) == [named]
+
+
+def test_all_places_that_an_error_names_are_refused() -> None:
+    a, b, c = (media.block(f"{name}.png", "image/png", name, 1) for name in "abc")
+    messages = [{"role": "user", "content": [a, b, c]}]
+    assert media.refused_by("too large (messages.0.content.0, messages.0.content.2)", messages, ()) == [a, c]
 
 
 def read(*names: str) -> Raw:

@@ -229,13 +229,14 @@ class ContextWindow:
         if isinstance(refused, MediaRefusedError):
             text = str(refused)
             found = media.refused_by(text, self._run_state.conversation.messages(), self._accepted)
-            if found is None:
+            if not found:
                 raise refused
             if media.takes_none(text):
                 # Leave out all of its kind.
-                self._run_state.takes[found["type"]] = False
+                self._run_state.takes[found[0]["type"]] = False
             else:
-                self._leave_out(found, f"left out, because the server did not process it: {text[:_MOST_WHY]}")
+                for block in found:
+                    self._leave_out(block, f"left out, because the server did not process it: {text[:_MOST_WHY]}")
         elif isinstance(refused, MaybeTooLongError):
             # It is sent again, unless it names a number of tokens that the request may have, then with a summary.
             tokens, named = self._tokens_sent, self._named(str(refused))
