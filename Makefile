@@ -31,7 +31,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Keep the arguments of this machine out of the header of the pinned files.
 export CUSTOM_COMPILE_COMMAND := make requirements
 
-# The versions of Claude Code that are tested: the oldest with teams, one in between, the newest.
+# The versions of Claude Code that are tested: the oldest with teams, two in between, the newest.
 CLAUDE := 2.1.177 2.1.197 2.1.330 2.1.332
 
 # The engines that are tested, by their programs and as crewboard/engines.py names their versions.
