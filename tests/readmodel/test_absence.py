@@ -142,6 +142,14 @@ def test_acts_of_others_say_what_they_are_about(team: Team) -> None:
     assert "Kim: message scout: message " in [each.text for each in absence(team).happenings if each.kind == "act"][2]
 
 
+def test_a_stop_is_about_the_agent_and_not_its_request(team: Team) -> None:
+    kim = Team(team.directory, environment={"CREWBOARD_OPERATOR": "Kim"})
+    requests.ask(team.directory, "s-1", "shutdown", "operator", "scout", {}, LEFT + 1, by_mail=False)
+    kim.note("stop", "scout", "s-1")
+    (act,) = absence(team).happenings
+    assert (act.text, act.agent, act.request_id) == ("Kim: stop scout s-1", "scout", None)
+
+
 def test_the_cost_is_what_was_spent_since(team: Team) -> None:
     set_status(team, "fixer", cost_usd=3.5, tokens=Tokens(input=1))
     assert absence(team).cost_usd is None

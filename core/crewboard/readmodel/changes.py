@@ -227,7 +227,8 @@ def read_absence(
             found.append(Happening(task.updated_at, end, owner, f"#{task.id} {task.subject}", task.id))
     acts = operators.acts(team)[0] if team.audit.changed_at() > since else []
     others = [act for act in acts if act.ts > since and act.who != operator]
-    found += _describe_acts(team, others, {request.id for request in view.asked})
+    # The detail of a stop is its request, which the agent answers, not the user.
+    found += _describe_acts(team, others, {request.id for request in view.asked if request.type != "shutdown"})
     now_usd = bill_team(view).usd
     spent = None if now_usd is None or cost_usd is None else now_usd - cost_usd
     return Absence(
