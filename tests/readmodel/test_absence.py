@@ -150,6 +150,17 @@ def test_a_stop_is_about_the_agent_and_not_its_request(team: Team) -> None:
     assert (act.text, act.agent, act.request_id) == ("Kim: stop scout s-1", "scout", None)
 
 
+def test_broadcasts_whose_message_is_gone_are_not_joined(team: Team) -> None:
+    kim = Team(team.directory, environment={"CREWBOARD_OPERATOR": "Kim"})
+    for text in ("freeze main", "go on"):
+        messages.broadcast(kim, text)
+    for name in ("fixer", "scout"):
+        team.directory.inbox(name).remove()
+    acts = [(each.agent, each.text) for each in absence(team).happenings]
+    assert [agent for agent, _ in acts] == ["fixer", "scout"] * 2
+    assert all(f"Kim: broadcast {agent}: message " in text for agent, text in acts)
+
+
 def test_the_cost_is_what_was_spent_since(team: Team) -> None:
     set_status(team, "fixer", cost_usd=3.5, tokens=Tokens(input=1))
     assert absence(team).cost_usd is None

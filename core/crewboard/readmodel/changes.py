@@ -271,10 +271,9 @@ def _describe_acts(team: TeamDirectory, acts: list[Act], asked: Container[str]) 
 
     def command(act: Act) -> object:
         """Return what the acts of one command share."""
-        if act.act != "broadcast":
-            return id(act)
-        message = sent.get(act.detail)
-        return act.who, message.metadata.get("broadcast_id") if message is not None else None
+        message = sent.get(act.detail) if act.act == "broadcast" else None
+        # Without its message, such as that to an agent that was removed, the command is not known.
+        return id(act) if message is None else (act.who, message.metadata.get("broadcast_id"))
 
     for _, group in itertools.groupby(acts, command):
         act, *more = group
