@@ -98,9 +98,11 @@ def test_a_command_is_recorded_once(
 
 
 def test_the_audit_shows_a_message_by_its_words(kim: Cli, directory: TeamDirectory) -> None:
-    kim("send", "fixer", "paint the fence\nin green")
+    line = f"paint the fence {'green ' * 50}twice"
+    kim("send", "fixer", f"{line}\nin green")
     (act,) = kim("audit", "--json").json
-    assert kim("audit").out.splitlines()[1].endswith("  kim  message  fixer  paint the fence")
+    wide = kim.with_environment(COLUMNS="400")
+    assert wide("audit").out.splitlines()[1].endswith(f"  kim  message  fixer  {line}")
     directory.inbox("fixer").remove()
     assert kim("audit").out.splitlines()[1].endswith(f"  kim  message  fixer  message {act['detail'][:8]}")
 

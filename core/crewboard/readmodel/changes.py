@@ -256,7 +256,7 @@ def describe_detail(act: Act, sent: Mapping[str, Message]) -> str:
     if act.act not in _MAILED:
         return act.detail
     first = sent[act.detail].content.strip().partition("\n")[0] if act.detail in sent else ""
-    return first[:MAX_HEADLINE] or f"message {act.detail[:8]}"
+    return first or f"message {act.detail[:8]}"
 
 
 def _describe_acts(team: TeamDirectory, acts: list[Act], asked: Container[str]) -> Iterator[Happening]:
@@ -277,7 +277,7 @@ def _describe_acts(team: TeamDirectory, acts: list[Act], asked: Container[str]) 
 
     for _, group in itertools.groupby(acts, command):
         act, *more = group
-        detail = describe_detail(act, sent)
+        detail = describe_detail(act, sent)[:MAX_HEADLINE]
         task = _TASK.fullmatch(act.target)
         request = act.detail.split(",")[0]
         if act.act in _MAILED:
