@@ -3,6 +3,7 @@
 import os
 import time
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -13,14 +14,17 @@ from crewboard.protocol import requests
 from crewboard.readmodel.changes import Absence, Happening, read_absence
 from crewboard.readmodel.reader import read_team
 from crewboard.records.agents import Tokens
-from crewboard.records.base import JsonValue
+from crewboard.records.base import JsonValue, Record
 from crewboard.records.events import RunEnded, RunStarted
+from crewboard.records.messages import Message
 from crewboard.records.processes import Exit
 from crewboard.records.requests import NewNote
 from crewboard.records.team import Act
-from crewboard.store import agents, files, journal, operators
+from crewboard.store import agents, codec, files, journal, mailbox, operators
 from crewboard.store.layout import TeamDirectory
 from tests.cli.files import enlist, set_status
+
+R = TypeVar("R", bound=Record)
 
 LEFT = 1_000_000.0
 """The time at which the user left."""
@@ -159,6 +163,24 @@ def test_broadcasts_whose_message_is_gone_are_not_joined(team: Team) -> None:
     acts = [(each.agent, each.text) for each in absence(team).happenings]
     assert [agent for agent, _ in acts] == ["fixer", "scout"] * 2
     assert all(f"Kim: broadcast {agent}: message " in text for agent, text in acts)
+
+
+def test_only_mail_of_users_is_parsed_for_their_words(team: Team, monkeypatch: pytest.MonkeyPatch) -> None:
+    kim = Team(team.directory, environment={"CREWBOARD_OPERATOR": "Kim"})
+    mailbox.send(team.directory, mailbox.compose("fixer", "scout", "result", "done"))
+    messages.broadcast(kim, "freeze main", ["scout"])
+    view = read_team(team.directory)
+    parsed: list[bytes] = []
+    decode = codec.decode
+
+    def count(line: bytes, model: type[R]) -> R:
+        if model is Message:
+            parsed.append(line)
+        return decode(line, model)
+
+    monkeypatch.setattr(codec, "decode", count)
+    assert told(read_absence(team.directory, view, LEFT)) == [("act", "scout", "Kim: broadcast scout: freeze main")]
+    assert [b"freeze main" in line for line in parsed] == [True]
 
 
 def test_the_cost_is_what_was_spent_since(team: Team) -> None:

@@ -208,8 +208,8 @@ def read_absence(
 ) -> Absence:
     """Return what happened since `since` (epoch seconds). `cost_usd` is what the team had cost by then.
 
-    Acts of the user called `operator` are left out. Only files that changed since then are read, and of a journal the
-    last `TAIL` bytes.
+    Acts of the user called `operator` are left out. Only files that changed since then are read, of a journal the last
+    `TAIL` bytes, and of mailboxes those to which other users sent something.
     """
     found = list(_finished_results(team, since))
     for agent in view.agents:
@@ -247,8 +247,9 @@ _TASK = re.compile(r"#(\d+)")
 
 def sent_messages(team: TeamDirectory, acts: Iterable[Act]) -> dict[str, Message]:
     """Return the messages that acts sent, by their ids, while their mailboxes have them."""
-    names = {act.target for act in acts if act.act in _MAILED}
-    return {message.id: message for name in names for message in mailbox.read(team, name).messages}
+    # The name of such an act is the type of its message: most other lines need not be parsed.
+    sent = {(act.target, act.act) for act in acts if act.act in _MAILED}
+    return {message.id: message for name, kind in sent for message in mailbox.read(team, name, kind=kind).messages}
 
 
 def describe_detail(act: Act, sent: Mapping[str, Message]) -> str:
