@@ -768,9 +768,7 @@ class OutputError(CrewboardError):
 
     exit_code = ExitCode.IO
 
-    def __init__(
-        self, why: str, result: str = "a change that was asked for is made: look before you repeat it"
-    ) -> None:
+    def __init__(self, why: str, result: str = "what was asked for is done, only its output is lost") -> None:
         super().__init__(f"cannot write to stdout: {why}; free space; {result}")
         self.why = why
 

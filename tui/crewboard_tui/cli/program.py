@@ -237,13 +237,25 @@ def code_of(error: BaseException) -> int:
             sentence, code = error.format_message(), int(ExitCode.USAGE)
         case OSError():
             common.drop_unwritten(sys.stdout)
+            why = error.strerror or str(error)
             where = f" {error.filename}" if error.filename else ""
-            sentence, code = f"the system refused:{where} {error.strerror or error}", int(ExitCode.IO)
+            sentence = str(common.OutputError(why)) if _is_of_echo(error) else f"the system refused:{where} {why}"
+            code = int(ExitCode.IO)
         case _:
             sentence = f"internal error: {type(error).__name__}: {error}; {env.DEBUG}=1 shows where"
             code = int(ExitCode.INTERNAL)
     note(f"crewboard: {safe_line(sentence)}")
     return code
+
+
+def _is_of_echo(error: OSError) -> bool:
+    """Return True if the error is that of a print by click itself, which prints the help and the version."""
+    step = error.__traceback__
+    while step is not None:
+        if step.tb_frame.f_code is click.echo.__code__:
+            return True
+        step = step.tb_next
+    return False
 
 
 def _usage(error: click.UsageError) -> str:
