@@ -4,6 +4,7 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -11,11 +12,12 @@ from crewboard.commands import control, hire, profiles, settings, stop
 from crewboard.commands.context import Team
 from crewboard.errors import UsageError
 from crewboard.offline.reply import Reply
-from crewboard.records.agents import Engine, HireOptions, McpState, Profile
+from crewboard.records.agents import Engine, HireOptions, McpState, Profile, Spec
 from crewboard.records.events import ToolResult, ToolStart
 from crewboard.records.messages import RETRY
+from crewboard.records.processes import HeldStart, HeldStarts
 from crewboard.records.team import Rule
-from crewboard.store import journal, mailbox, roster, tasks
+from crewboard.store import agents, journal, mailbox, roster, tasks
 from crewboard.store.layout import TeamDirectory
 from crewboard_tui.cli import hiring
 from tests import model
@@ -32,6 +34,26 @@ def test_the_lead_is_hired_by_speaking_to_it_and_answers_again(offline: Cli) -> 
     assert again.code == 0
     (seen,) = offline("status", "--json").json["agents"]
     assert (seen["name"], seen["type"], seen["run"]) == ("lead", "lead", 1)
+
+
+@pytest.mark.parametrize("is_queued", [True, False])
+def test_ctrl_c_during_a_start_says_what_became_of_it(
+    cli: Cli, team: Team, monkeypatch: pytest.MonkeyPatch, is_queued: bool
+) -> None:
+    def spawn(*_: object) -> NoReturn:
+        if is_queued:
+            spec = Spec(prompt="hello", prompt_id="p", type="explore", model="m", flags=HireOptions(), at=1, run=3)
+            agents.change_spec(team.directory.agent("scout"), lambda _: spec)
+            team.directory.starts.save(
+                HeldStarts(held=[HeldStart(name="scout", run=3, since=1, reason="max_agents 1")])
+            )
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(hire, "spawn", spawn)
+    ran = cli("spawn", "scout", "--type", "explore", "--prompt", "hello")
+    said = "detached: scout stays queued; `crewboard journal scout --follow`" if is_queued else "scout was not hired"
+    assert (ran.code, said in ran.err) == (130, True)
+    assert "keeps working" not in ran.err
 
 
 def test_each_line_of_a_pipe_prints_one_line_of_json(cli: Cli, team: Team) -> None:

@@ -783,6 +783,12 @@ def follow(
         if once and isinstance(outcome, Answer):
             wait_until(lambda: not leases.is_held(follower.agent.lease), BURIED_WITHIN)
     except KeyboardInterrupt:
+        # The start may have been interrupted, before it told the run or before it made one.
+        if not follower.run and (spec := follower.agent.spec.load_or_none()) is not None:
+            follower.run = spec.run
+        if not follower.run:
+            note(f"\n{name} was not hired")
+            return ExitCode.INTERRUPTED
         shows = command_for(team, f"journal {name} --follow")
         note(f"\ndetached: {name} {_goes_on(team, follower)}; `{shows}` shows its progress")
         return ExitCode.INTERRUPTED
