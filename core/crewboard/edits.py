@@ -56,11 +56,16 @@ def replacements(arguments: Mapping[str, Any]) -> list[Replacement]:
     """
     if diff := arguments.get("diff"):
         return parse_diff(str(diff))
-    # A call that was not checked yet, as a request shows it, may hold anything.
+    # A call as the model wrote it, as a request shows it, may hold anything.
     several = arguments.get("edits")
     pieces = [each for each in several if isinstance(each, Mapping)] if isinstance(several, list) else []
     return [
-        Replacement(str(each.get("old_text", "")), str(each.get("new_text", "")), each.get("replace_all") is True)
+        Replacement(
+            str(each.get("old_text", "")),
+            str(each.get("new_text", "")),
+            # As the tool's input takes a flag, also one that is written as text.
+            str(each.get("replace_all")).lower() == "true",
+        )
         for each in pieces or [arguments]
     ]
 

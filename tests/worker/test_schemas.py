@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema.validators import Draft202012Validator
 
+from crewboard import edits
 from crewboard.errors import BadDataError, UsageError
 from crewboard.worker.tools.registry import TOOLS
 from crewboard.worker.tools.schemas import simplify
@@ -218,6 +219,23 @@ def test_what_no_schema_says_is_checked_in_code(name: str, arguments: dict[str, 
 def test_numbers_and_flags_may_be_written_as_text() -> None:
     given = TOOLS["bash"].parse({"command": "true", "timeout": "5", "background": "true"})
     assert (given.timeout, given.background) == (5, True)
+
+
+@pytest.mark.parametrize(
+    "flag", [True, False, "true", "false", "True", "False", "TRUE", "yes", "1", 1, " true", [True]]
+)
+@pytest.mark.parametrize("form", ["one", "several"])
+def test_a_request_reads_replace_all_as_the_tool_does(flag: object, form: str) -> None:
+    """What the operator approves by a diff is made of the call as the model wrote it."""
+    one = {"old_text": "x = 1", "new_text": "x = 2", "replace_all": flag}
+    call = {"path": "a.py", **(one if form == "one" else {"edits": [one]})}
+    try:
+        given = TOOLS["edit_file"].parse(call).model_dump(exclude_unset=True)
+    except UsageError:
+        assert str(flag).lower() not in ("true", "false")
+        return
+    assert edits.replacements(call) == edits.replacements(given)
+    assert edits.replacements(call)[0].everywhere is (str(flag).lower() == "true")
 
 
 def test_null_for_an_input_that_may_be_missing_is_taken() -> None:

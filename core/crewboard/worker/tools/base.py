@@ -287,7 +287,8 @@ class Input(BaseModel):
         wanted = cls.model_fields[str(info.field_name)].annotation
         kinds = {wanted, *get_args(wanted)}
         if bool in kinds:
-            if value is not None and not isinstance(value, bool) and value not in ("true", "false"):
+            # Python's words for flags, too. `edits.replacements` reads calls as they are written by the same rule.
+            if value is not None and str(value).lower() not in ("true", "false"):
                 raise ValueError("it must be true or false")
         elif kinds & {int, float} and any(
             isinstance(each, bool) for each in (value if isinstance(value, list) else [value])
