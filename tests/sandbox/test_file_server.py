@@ -261,6 +261,22 @@ def test_a_write_that_fails_leaves_no_folder_behind(workspace: Workspace, root: 
     assert (root / "src/main.py").exists()
 
 
+def test_a_failed_write_leaves_folders_of_others(
+    workspace: Workspace, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process makes the same folder in the moment before the write does."""
+    ordinary = os.mkdir
+
+    def second(path: str, *arguments: Any, **options: Any) -> None:
+        if path == "new":
+            ordinary(path, *arguments, **options)
+        ordinary(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "mkdir", second)
+    assert "File name too long" in ask(workspace, "write_file", path=f"new/deep/{'x' * 300}", content="x").content
+    assert list((root / "new").iterdir()) == []
+
+
 def test_a_write_drops_the_rights_of_the_owner(workspace: Workspace, root: Path) -> None:
     file = root / "src/main.py"
     file.chmod(0o6755)

@@ -347,13 +347,15 @@ class Workspace:
         if real.is_relative_to(sys.prefix):
             raise RefusedError(f"{place.given} belongs to the programs that run this team")
 
-    def folder(self, place: Place, *, make: bool = False) -> "AbstractContextManager[int]":
-        """Open the folder that contains a place, for a `with` block. `make` creates missing folders on the way.
+    def folder(self, place: Place, made: list[tuple[str, ...]] | None = None) -> "AbstractContextManager[int]":
+        """Open the folder that contains a place, for a `with` block.
+
+        If `made` is given, create missing folders on the way, and add to it the steps to each of them.
 
         Raises:
             RefusedError: A folder on the way does not exist, or is no folder.
         """
-        return self._walked(place, place.steps[:-1], make=make)
+        return self._walked(place, place.steps[:-1], made)
 
     def open_folder(self, place: Place) -> "AbstractContextManager[int]":
         """Open a place that is a folder, for a `with` block.
@@ -364,14 +366,15 @@ class Workspace:
         return self._walked(place, place.steps)
 
     @contextmanager
-    def _walked(self, place: Place, steps: tuple[str, ...], *, make: bool = False) -> Iterator[int]:
+    def _walked(self, place: Place, steps: tuple[str, ...], made: list[tuple[str, ...]] | None = None) -> Iterator[int]:
         fd = os.dup(place.base)
         try:
-            for step in steps:
+            for level, step in enumerate(steps, 1):
                 try:
-                    if make:
+                    if made is not None:
                         with contextlib.suppress(FileExistsError):
                             os.mkdir(step, dir_fd=fd)
+                            made.append(steps[:level])
                     deeper = os.open(step, _FOLDER, dir_fd=fd)
                 except FileNotFoundError:
                     raise MissingError(place) from None
@@ -479,17 +482,17 @@ class Workspace:
             OSError: The file cannot be written. The folders that were made are removed.
             RefusedError: A folder on the way is no folder, or nothing may be made in one that holds credentials.
         """
-        missing = self.missing_folders(place)
+        made: list[tuple[str, ...]] = []
         try:
-            with self.folder(place, make=True) as folder:
+            with self.folder(place, made) as folder:
                 try:
                     _replace(folder, place.steps[-1], data)
                 except PermissionError:
                     _overwrite(folder, place.steps[-1], data, place.given)
                 self._seen[place.key] = _state(os.stat(place.steps[-1], dir_fd=folder, follow_symlinks=False))
         except OSError as error:
-            for steps in (place.steps[: -1 - level] for level in range(missing)):
-                # One that was not made, or that another process already uses.
+            for steps in reversed(made):
+                # One that another process already uses.
                 with contextlib.suppress(OSError, RefusedError), self.folder(place._replace(steps=steps)) as parent:
                     os.rmdir(steps[-1], dir_fd=parent)
             if not isinstance(error, PermissionError):
