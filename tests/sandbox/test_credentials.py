@@ -100,21 +100,25 @@ def test_beside_credentials_files_are_written_in_place(
     (root / "notes").chmod(0o600)
     (root / "two").write_text("notes\n")
     (root / "src/two").hardlink_to(root / "two")
+    (root / "fixed").write_text("notes\n")
+    (root / "fixed").chmod(0o444)
     tries = [
         ("edit_file", {"path": "notes", "old_text": "notes", "new_text": "new"}),
         ("write_file", {"path": "notes", "content": "n\n"}),
         ("read_file", {"path": "notes"}),
         ("write_file", {"path": "src/new", "content": "x\n"}),
         ("write_file", {"path": "two", "content": "x\n"}),
+        ("write_file", {"path": "fixed", "content": "x\n"}),
         ("write_file", {"path": "new", "content": "x\n"}),
         ("write_file", {"path": "folder/new", "content": "x\n"}),
         ("write_file", {"path": ".config/new", "content": "x\n"}),
     ]
-    *done, two, new, folder, config = ask_file_server(sandbox_for(targets, "code", "landlock", root), *tries)
+    *done, two, fixed, new, folder, config = ask_file_server(sandbox_for(targets, "code", "landlock", root), *tries)
     assert not [each for each in done if each.is_error], done
     assert (root / "notes").read_text() == "n\n"
     assert (root / "notes").stat().st_mode & 0o777 == 0o600
     assert "hard link" in two.content
+    assert fixed.content == "fixed: Permission denied"
     assert (root / "two").read_text() == "notes\n"
     assert "new cannot be written" in new.content
     assert "in the workspace's root, because that holds credentials" in folder.content

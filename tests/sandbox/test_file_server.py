@@ -1,6 +1,7 @@
 """Tests of the file tools: what they open, what they refuse, and that nothing makes them hang for long."""
 
 import asyncio
+import errno
 import os
 import re
 import socket
@@ -275,6 +276,72 @@ def test_a_failed_write_leaves_folders_of_others(
     monkeypatch.setattr(os, "mkdir", second)
     assert "File name too long" in ask(workspace, "write_file", path=f"new/deep/{'x' * 300}", content="x").content
     assert list((root / "new").iterdir()) == []
+
+
+@pytest.fixture
+def no_new_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refuse new files: the user who runs the tests may write every folder, so the system's answer is made up."""
+    ordinary = os.open
+
+    def refuse(path: str, flags: int, *arguments: Any, **options: Any) -> int:
+        if flags & os.O_CREAT:
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return ordinary(path, flags, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", refuse)
+
+
+def write_beside_credentials(workspace: Workspace, root: Path, content: str, **limits: object) -> str:
+    """Replace `src/main.py` beside credentials, with Landlock if `limits` say nothing else; return the answer."""
+    limits = {"landlock": True, "hidden": [str(root / "src/.npmrc")], **limits}
+    given = {"path": "src/main.py", "content": content}
+    return str(file_server.answer(workspace, {"name": "write_file", "input": given, "limits": limits})["content"])
+
+
+@pytest.mark.parametrize("limits", [{"landlock": False}, {"hidden": []}], ids=["no landlock", "no credentials"])
+@pytest.mark.linux("sandbox")
+@pytest.mark.usefixtures("no_new_files")
+def test_only_landlock_has_files_written_in_place(workspace: Workspace, root: Path, limits: dict[str, object]) -> None:
+    assert write_beside_credentials(workspace, root, "new\n", **limits) == "Permission denied"
+    assert (root / "src/main.py").read_text() == "print('hello')\n"
+    for content in ("new\n", "a longer text\n", ""):
+        assert "replaced" in write_beside_credentials(workspace, root, content)
+        assert (root / "src/main.py").read_text() == content
+
+
+@pytest.mark.linux("sandbox")
+@pytest.mark.usefixtures("no_new_files")
+def test_a_write_in_place_without_room_keeps_the_file(
+    workspace: Workspace, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(fd: int, *_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    assert write_beside_credentials(workspace, root, "new\n" * 9) == "No space left on device"
+    assert (root / "src/main.py").read_text() == "print('hello')\n"
+
+
+@pytest.mark.linux("sandbox")
+@pytest.mark.usefixtures("no_new_files")
+def test_a_write_in_place_that_is_cut_off_says_so(
+    workspace: Workspace, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ordinary = os.write
+
+    def half(fd: int, data: memoryview) -> int:
+        if len(data) < 20:
+            raise OSError(errno.EIO, "Input/output error")
+        return ordinary(fd, data[:20])
+
+    def unknown(*_: object) -> None:
+        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+
+    monkeypatch.setattr(os, "write", half)
+    monkeypatch.setattr(os, "posix_fallocate", unknown)
+    said = write_beside_credentials(workspace, root, "new\n" * 9)
+    assert said.startswith("src/main.py: Input/output error; it now begins with a part of the new text")
+    assert (root / "src/main.py").read_text() == "new\n" * 5
 
 
 def test_a_write_drops_the_rights_of_the_owner(workspace: Workspace, root: Path) -> None:

@@ -135,6 +135,7 @@ class Sandbox:
             "protected": [str(path) for path in protected],
             "hidden": [str(path) for path in self.policy.host.private_entries(self.policy.root)],
             "allow_hardlinks": self.allow_hardlinks,
+            "landlock": self.level == "landlock",
         }
 
     @property

@@ -101,6 +101,8 @@ class Limits(NamedTuple):
     """Real paths that must not be used at all: credentials, and private entries of a home."""
     allow_hardlinks: bool = False
     """True if files may be read that have, or may have, another name outside the workspace."""
+    landlock: bool = False
+    """True if Landlock holds the file tools, so that they can make nothing in a folder with something hidden."""
 
 
 class Place(NamedTuple):
@@ -475,34 +477,34 @@ class Workspace:
     def write(self, place: Place, data: bytes) -> None:
         """Create or replace a file in one step. Keep its permissions, and make missing folders.
 
-        Where the sandbox lets no new file be made beside it, an existing file is written in place. If that is broken
-        off, the file has a part of the new content.
+        Where landlock lets no new file be made beside it, an existing file is written in place. If that is broken off,
+        the file has a part of the new content.
 
         Raises:
             OSError: The file cannot be written. The folders that were made are removed.
-            RefusedError: A folder on the way is no folder, or nothing may be made in one that holds credentials.
+            RefusedError: A folder on the way is no folder, nothing may be made in one that holds credentials, or only
+                a part was written in place.
         """
         made: list[tuple[str, ...]] = []
         try:
             with self.folder(place, made) as folder:
                 try:
                     _replace(folder, place.steps[-1], data)
-                except PermissionError:
-                    _overwrite(folder, place.steps[-1], data, place.given)
+                except PermissionError as error:
+                    if self._closed_folder(place, error) is None:
+                        raise
+                    try:
+                        _overwrite(folder, place.steps[-1], data, place.given)
+                    except FileNotFoundError:
+                        raise error from None
                 self._seen[place.key] = _state(os.stat(place.steps[-1], dir_fd=folder, follow_symlinks=False))
         except OSError as error:
             for steps in reversed(made):
                 # One that another process already uses.
                 with contextlib.suppress(OSError, RefusedError), self.folder(place._replace(steps=steps)) as parent:
                     os.rmdir(steps[-1], dir_fd=parent)
-            if not isinstance(error, PermissionError):
-                raise
-            above = [self.root.joinpath(*place.steps[:count]) for count in range(len(place.steps))]
-            closed = next((each for each in reversed(above) if os.path.lexists(each)), self.root)
-            # Level landlock cannot leave a file out of the rights to its folder, so it gives none to the folder.
-            holds_credentials = any(Path(each).is_relative_to(closed) for each in self.limits.hidden)
-            # Where the mode of the folder forbids it, too, the sandbox is not the reason.
-            if not holds_credentials or not os.access(closed, os.W_OK):
+            closed = self._closed_folder(place, error)
+            if closed is None or os.path.lexists(self.root.joinpath(*place.steps)):
                 raise
             where = "the workspace's root" if closed == self.root else escape_name(str(closed.relative_to(self.root)))
             raise RefusedError(
@@ -510,6 +512,16 @@ class Workspace:
                 "that holds credentials or private settings of the user; use a folder below it that exists, or ask the "
                 "operator to move the credentials"
             ) from None
+
+    def _closed_folder(self, place: Place, error: OSError) -> Path | None:
+        """Return the folder above a place in which landlock lets nothing be made, if `error` comes from that."""
+        above = [self.root.joinpath(*place.steps[:count]) for count in range(len(place.steps))]
+        closed = next((each for each in reversed(above) if os.path.lexists(each)), self.root)
+        # Landlock cannot leave a file out of the rights to its folder, so it gives none to the folder.
+        holds_credentials = any(Path(each).is_relative_to(closed) for each in self.limits.hidden)
+        is_refused = self.limits.landlock and error.errno == errno.EACCES and holds_credentials
+        # Where the mode of the folder forbids it, too, the sandbox is not the reason.
+        return closed if is_refused and os.access(closed, os.W_OK) else None
 
     def walk(self, place: Place, *, ignored: bool = True, only: frozenset[str] | None = None) -> Iterator[Found]:
         """Yield the regular files below a folder, by name, a folder's own files first.
@@ -690,20 +702,35 @@ def _overwrite(folder: int, name: str, data: bytes, given: str) -> None:
     """Write a file of an open folder in place, if it is a regular one with no other name.
 
     Raises:
-        RefusedError: The file is not a regular one, or has another name, which would be changed, too.
-        PermissionError: There is no such file, or it cannot be written.
+        RefusedError: The file is not a regular one, has another name, which would be changed, too, or only a part of it
+            was written.
+        OSError: The file does not exist, cannot be opened, or there is no room; it is as it was.
     """
+    fd = os.open(name, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     try:
-        fd = os.open(name, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
-    except FileNotFoundError:
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), name) from None
-    with os.fdopen(fd, "wb") as file:
         found = os.fstat(fd)
         _check_regular(found, given)
         if found.st_nlink > 1:
             raise RefusedError(f"{given} has another name (a hard link), which would be changed, too")
-        os.ftruncate(fd, 0)
-        file.write(data)
+        try:
+            # While the old text is still there.
+            os.posix_fallocate(fd, 0, len(data))
+        except OSError as error:
+            # Other errors say that there is nothing to reserve, or that the file system cannot.
+            if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
+                os.ftruncate(fd, found.st_size)
+                raise
+        try:
+            left = memoryview(data)
+            while left:
+                left = left[os.write(fd, left) :]
+            os.ftruncate(fd, len(data))
+        except OSError as error:
+            raise RefusedError(
+                f"{given}: {error.strerror}; it now begins with a part of the new text, and may end in the old one"
+            ) from None
+    finally:
+        os.close(fd)
 
 
 @contextmanager
