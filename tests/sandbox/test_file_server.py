@@ -135,8 +135,10 @@ def test_results_of_the_team_are_read_and_not_written(workspace: Workspace) -> N
     assert ask(workspace, "write_file", path=path, content="x").is_error
 
 
-def test_the_folder_of_results_is_not_for_list_dir(workspace: Workspace) -> None:
-    path = ".crewboard/default/results/"
+@pytest.mark.parametrize("below", ["", "deeper"])
+def test_the_folder_of_results_is_not_for_list_dir(workspace: Workspace, root: Path, below: str) -> None:
+    path = f".crewboard/default/results/{below}"
+    (root / path).mkdir(exist_ok=True)
     assert ask(workspace, "read_file", path=path).content.endswith("read one of its files, by the path in a message")
     assert ask(workspace, "list_dir", path=path).is_error
 

@@ -409,7 +409,8 @@ class Workspace:
             RefusedError: The file does not exist, is not a regular one, is too large or binary, or may have another
                 name outside the workspace.
         """
-        if not place.steps:
+        there = self.stat(place)
+        if there is not None and stat.S_ISDIR(there.st_mode):
             advice = "use list_dir" if place.base == self._base else "read one of its files, by the path in a message"
             raise RefusedError(f"{place.given} is a directory; {advice}")
         try:
