@@ -156,6 +156,9 @@ def test_stopping_an_ended_agent_leaves_tasks_of_others(team: Team) -> None:
         finish(team, name)
         failed = tasks.add(team.directory, f"of {name}", 1.0, owner=name)
         tasks.update(team.directory, failed.id, OPERATOR, 2.0, status="failed")
+    released = tasks.add(team.directory, "left by mine", 1.0, owner="mine")
+    tasks.release(team.directory, "mine", 2.0)
+    tasks.update(team.directory, released.id, OPERATOR, 3.0, status="failed")
     assert stop.stop_now(team, "mine") == "gone"
     assert kinds(team) == [("task_failed", "yours")]
 

@@ -234,7 +234,7 @@ def acknowledge_all(team: Team, names: Iterable[str], *, all_tasks: bool = False
     runs = {name: _ended_run(team, name) for name in names}
     ended = {name: run for name, run in runs.items() if run}
     failed = [task for task in tasks.load_all(team.directory) if task.status == "failed"]
-    failed = failed if all_tasks else [task for task in failed if task.owner in ended]
+    failed = failed if all_tasks else [task for task in failed if (task.owner or task.last_owner) in ended]
     if not ended and not failed:
         return
     marks = _result_marks(team, ended) | {task_mark(task.id): float(task.rev) for task in failed}
