@@ -96,6 +96,18 @@ def test_another_mirror_is_named_only_if_there_is_one(
     assert ("no space left" in done.err) != is_mirrored
 
 
+def test_a_mirror_without_its_roster_is_made_again(replay: Replay, tmp_path: Path) -> None:
+    play_in(replay, tmp_path)
+    directory = replay.attach(tmp_path)
+    directory.make_folder("agents/alpha")
+    directory.agent("alpha").spec.put(b"{}")
+    directory.config.remove()
+    assert replay.attach(tmp_path) == directory
+    config = directory.config.load()
+    assert config is not None
+    assert config.attached is not None
+
+
 def test_status_and_doctor_say_what_runs_the_agents(replay: Replay, tmp_path: Path) -> None:
     play_in(replay, tmp_path)
     (session,) = replay.config.glob("sessions/*.json")

@@ -83,7 +83,9 @@ def attach(root: Path, found: FoundTeam, now: float) -> TeamDirectory:
     if not team.exists():
         team.make()
     team.require_adopted()
-    store_roster.ensure(team, now)
+    # Also where it was removed: all of a mirror is made from Claude Code's files.
+    if not team.config.exists():
+        team.config.edit(lambda old: old or Config(name=team.path.name, created_at=now), durable=True)
 
     def edit(config: Config) -> None:
         config.attached = AttachedTeam(
