@@ -131,6 +131,8 @@ def test_a_copied_team_is_known_by_its_directory(tmp_path: Path) -> None:
     for each in (team, copy):
         roster.change(each, lambda config: setattr(config, "name", "shop"))
     assert (team.known_as("shop"), copy.known_as("shop")) == ("default", "copied")
+    with pytest.raises(UsageError, match="2 teams are called shop; use copied or default"):
+        find_team(tmp_path, "shop")
 
 
 def test_one_of_several_teams_must_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

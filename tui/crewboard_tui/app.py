@@ -667,10 +667,10 @@ class CrewboardApp(App[None], inherit_bindings=False):
 
         def check(name: str) -> str | None:
             try:
-                check_new_team(name.strip())
+                found = find_team(root, check_new_team(name.strip()))
             except UsageError as error:
                 return str(error)
-            return f"the team {name.strip()} exists" if find_team(root, name.strip()) is not None else None
+            return f"the team {name.strip()} exists" if found is not None else None
 
         hint = f"its name, such as webshop · {self.context.key('line.leave')} creates none"
         name = await self.push_screen_wait(PromptLine("new team", hint=hint, check=check))

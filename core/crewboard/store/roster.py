@@ -35,7 +35,9 @@ def load(team: TeamDirectory) -> Config:
 
 def _is_missing(team: TeamDirectory) -> CrewboardError:
     if team.exists():
-        return BadDataError(f"{team.config} is gone, and the team has agents; put the file back by hand")
+        return BadDataError(
+            f"{team.config} is gone, and the team has agents; put it back, or delete the team with --purge"
+        )
     return UsageError(f"there is no team in {team.path}")
 
 
@@ -155,13 +157,18 @@ def find_team(root: Path, name: str) -> TeamDirectory | None:
     """Return the team in the directory `name`, else the team that its roster calls so; None if there is neither.
 
     Raises:
+        UsageError: The rosters of several teams call them so, and no directory is called that.
         StorageError: The teams cannot be listed.
         UntrustedError: Another user controls the `.crewboard` of `root`.
     """
     teams = team_directories(root)
-    called = (team for team in teams if (config := load_or_none(team)) is not None and config.name == name)
     # The directory first, because a copy has the name of what was copied.
-    return next((team for team in teams if team.path.name == name), None) or next(called, None)
+    if (found := next((team for team in teams if team.path.name == name), None)) is not None:
+        return found
+    called = [team for team in teams if (config := load_or_none(team)) is not None and config.name == name]
+    if len(called) > 1:
+        raise UsageError(f"{len(called)} teams are called {name}; use {' or '.join(team.path.name for team in called)}")
+    return called[0] if called else None
 
 
 class Load(Struct, frozen=True):
