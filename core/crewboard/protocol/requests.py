@@ -90,8 +90,10 @@ def load_all(team: TeamDirectory) -> list[Request]:
 
 
 def damaged(team: TeamDirectory) -> list[str]:
-    """Return the names of the records that `load_all` left out because they cannot be read."""
-    return [record.name for record in cached_folder(team.requests).damaged]
+    """Return the names of the records that `load_all` left out: they cannot be read, or have the id of another one."""
+    folder = cached_folder(team.requests)
+    moved = [f"{team.requests.name}/{name}" for name, each in folder.intact().items() if name != f"{each.id}.json"]
+    return [*(record.name for record in folder.damaged), *moved]
 
 
 def pending(team: TeamDirectory) -> list[Request]:

@@ -127,8 +127,10 @@ def load_all(team: TeamDirectory) -> list[Task]:
 
 
 def damaged(team: TeamDirectory) -> list[str]:
-    """Return the names of the records that `load_all` left out because they cannot be read."""
-    return [record.name for record in cached_folder(team.tasks).damaged]
+    """Return the names of the records that `load_all` left out: they cannot be read, or have the id of another one."""
+    folder = cached_folder(team.tasks)
+    moved = [f"{team.tasks.name}/{name}" for name, each in folder.intact().items() if name != f"{each.id}.json"]
+    return [*(record.name for record in folder.damaged), *moved]
 
 
 @under_lock(_LOCK)
