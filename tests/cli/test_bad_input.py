@@ -266,6 +266,7 @@ def test_a_removed_roster_is_not_made_anew(cli: Cli, team: Team) -> None:
     assert (seen.code, "fixer" in seen.out, "config.json is gone" in seen.err) == (65, True, True)
     assert "config.json is gone" in cli("team", "list", "--json").out
     cli("team", "create", "default").refused(2, "the team default exists")
+    cli("export", str(cli.root / "out")).refused(65, "config.json is gone")
     assert not team.directory.config.exists()
 
 
@@ -301,6 +302,12 @@ def test_a_damaged_record_does_not_hide_the_others(cli: Cli, team: Team) -> None
     assert cli("status", "--json").json["damaged"] == 1
     assert "damaged: tasks/1.json" in cli("status").out
     cli("task", "update", "1", "--status", "failed").refused(65, "damaged")
+
+
+def test_a_record_with_the_id_of_another_one_is_said_to_be_damaged(cli: Cli, team: Team) -> None:
+    cli("task", "add", "first")
+    team.directory.task(9).put(team.directory.task(1).get() or b"")
+    assert f"{team.directory.task(9)} is damaged" in cli("tasks").err
 
 
 def test_a_list_without_its_only_record_is_not_called_empty(cli: Cli, team: Team) -> None:

@@ -272,7 +272,7 @@ class Letters:
         offset = box.order[box.first_unread - 1].end if box.first_unread else 0
         agent = self._team.agent(to)
         if box.first_unread != before and agent.path.exists():
-            agent.cursor.save(Cursor(offset=offset))
+            agent.cursor.overwrite(Cursor(offset=offset))
         event = Intake(ts=ts, run=self._journals.run_of(to), messages=messages, entered=entered, cursor=offset)
         self._journals.append(to, event, source)
 

@@ -642,7 +642,7 @@ class Mirror:
 
     def _write(self, place: RecordKey[R], record: R) -> None:
         if self._written.get(place) != record:
-            place.save(record)
+            place.overwrite(record)
             self._written[place] = record
 
     def _save(self) -> None:

@@ -54,6 +54,9 @@ def _require_team(team: Team) -> None:
     if not directory.exists():
         name, root = directory.path.name, directory.root
         raise UsageError(f"there is no team {name} in {root}; `{create_command(root, name)}` makes it")
+    if not directory.config.exists():
+        # It raises: without a roster, what is exported could not be imported.
+        roster.load(directory)
 
 
 def _change(place: RecordKey[Config], **changes: object) -> None:

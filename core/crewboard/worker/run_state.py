@@ -194,7 +194,7 @@ class RunState:
             self.show("working", "begins")
         # At a start too: the previous worker may have died between journal and cursor.
         if isinstance(event, (Intake, RunStarted)):
-            self.agent.cursor.save(Cursor(offset=self.conversation.cursor, damaged=self.conversation.damaged))
+            self.agent.cursor.overwrite(Cursor(offset=self.conversation.cursor, damaged=self.conversation.damaged))
 
     def take_in(self, **fields: Any) -> None:
         """Commit an `Intake` event with these fields, which enter the conversation.

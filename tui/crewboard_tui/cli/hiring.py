@@ -189,7 +189,7 @@ def spawn(
         if assignment.note:
             note(assignment.note)
         code = _early_end(team, agent, assignment)
-        status = agent.status.load()
+        status = agent.status.load_or_none()
         pid = status.pid if status else None
         if session.as_json:
             place = agents.held_starts(team.directory).place(hire.name, assignment.run)
@@ -379,11 +379,11 @@ def remove_profile(name: str) -> None:
 
 def _early_end(team: Team, agent: AgentDirectory, assignment: Assignment) -> int:
     """Return the exit code of a run that failed before it was up, and print why; 0 if it is up or ended well."""
-    ended = agent.exit.load()
+    ended = agent.exit.load_or_none()
     if ended is None or ended.run < assignment.run or (ended.code == 0 and not ended.signal):
         return 0
     log = command_for(team, f"log {agent.name}")
-    status = agent.status.load()
+    status = agent.status.load_or_none()
     why = f": {status.last_error}" if status is not None and status.last_error else f"; `{log}` may show why"
     note(f"{agent.name} did not start: {describe_exit(ended)}{why}")
     return ended.code or 1
@@ -493,7 +493,7 @@ def _where(agent: AgentDirectory) -> dict[str, str | int | None]:
     if place is not None:
         # The status is of the run before.
         return {"name": agent.name, "run": held[place - 1].run, "pid": None, "queued": place}
-    status = agent.status.load()
+    status = agent.status.load_or_none()
     run = status.run if status else agents.last_run(agent)
     return {"name": agent.name, "run": run, "pid": status.pid if status else None, "queued": None}
 
@@ -706,7 +706,7 @@ class Following:
         if time.monotonic() < self.look_again:
             return
         self.look_again = time.monotonic() + ASK_EVERY
-        status = self.follower.agent.status.load()
+        status = self.follower.agent.status.load_or_none()
         self._tell_wait(status)
         config = self.team.config
         lead = self.team.directory.agent(config.lead)
@@ -816,7 +816,7 @@ def follow(
 
 def tell_lacking_servers(agent: AgentDirectory) -> None:
     """Print without which MCP servers the agent worked. Servers that are not accepted were named when it was hired."""
-    status = agent.status.load()
+    status = agent.status.load_or_none()
     for state in status.mcp if status is not None else ():
         if state.problem and not state.new:
             note(safe_line(f"{agent.name} worked without the MCP server {state.name}: {state.problem}"))
