@@ -164,6 +164,36 @@ def test_one_wrong_tool_or_an_error_says_what_is_wrong(crew_on: Make) -> None:
 
 
 @pytest.mark.long
+def test_no_part_of_a_secret_in_a_wrong_answer_is_kept(crew_on: Make) -> None:
+    """What the SDK says of a wrong answer has it shortened, and what it is cut to may end within a secret."""
+    secret = "".join(f"{letter}{number}" for number in range(5) for letter in "ZqWxKvJyPbTg")
+    crew = crew_on(TOKEN_OF_TESTS=secret)
+    told = """
+        token = os.environ["TOKEN"]
+        odd = {"name": "odd", "inputSchema": schema, "description": [token]}
+        kind = {"name": "kind", "inputSchema": {"type": "object", "properties": {"a": {"type": token}}}}
+        tools += [odd, kind, {"name": token, "inputSchema": {}}, {"name": token + "x", "inputSchema": schema}]
+        return"""
+    entry = own_server(crew.root, env={"TOKEN": "${TOKEN_OF_TESTS}"})
+    (crew.root / "server.py").write_text(
+        OWN.read_text().replace('return {"result": {"tools"', f'{told} {{"result": {{"tools"')
+    )
+    wrong = OWN.read_text().replace('{"name": "tests", "version": "1"}', '[os.environ["TOKEN"]]')
+    (crew.root / "wrong.py").write_text(wrong)
+    bring(crew.root, own=entry, wrong={**entry, "args": [str(crew.root / "wrong.py")]})
+    accept(crew, "own", "wrong")
+    crew.model.give("scout", says("done"))
+    assert crew.run("scout", "code", "look", unsafe_no_sandbox=True).text == "done"
+    own, without = crew.see("scout").status.mcp
+    assert own.left_out[0].startswith("odd: its description is invalid: tools.0.description: ")
+    assert len(own.left_out) == 4
+    assert "serverInfo: " in (without.problem or "")
+    parts = [secret[at : at + 10].encode() for at in range(len(secret) - 10)]
+    found = contents(crew.root / ".crewboard").items()
+    assert not [path for path, data in found if any(part in data for part in parts)]
+
+
+@pytest.mark.long
 async def test_a_call_after_a_closed_connection_finds_none() -> None:
     """So it starts the server again, also while the end of the program is not known yet."""
     from mcp.shared.exceptions import MCPError

@@ -465,7 +465,11 @@ class _Connection:
         `taken` are names that tools of other servers have already.
         """
         tools: dict[str, Tool[Any]] = {}
-        left_out = [f"{own[:64]}: {why}" for own, why in self._unusable if may_use_tool(patterns, self._name_of(own))]
+        left_out = [
+            f"{redaction.redact(own)[:64]}: {why}"
+            for own, why in self._unusable
+            if may_use_tool(patterns, self._name_of(own))
+        ]
         for listed in self._listed:
             own = str(listed.name)
             name = self._name_of(own)
@@ -491,7 +495,7 @@ class _Connection:
                     schema=sent,
                 )
             except BadDataError as error:
-                left_out.append(f"{own[:64]}: {error}")
+                left_out.append(f"{redaction.redact(own)[:64]}: {error}")
         return tools, left_out
 
     def _name_of(self, own: str) -> str:
@@ -710,7 +714,13 @@ def _is_answer(error: BaseException) -> bool:
 def _describe(error: BaseException) -> str:
     """Return the text of an error, or of the first one of a group, on one line and at most 300 characters long."""
     error = _first(error)
-    text = " ".join(str(error).split()) or type(error).__name__
+    text = str(error)
+    if isinstance(error, ValidationError):
+        # Its text has what was sent, shortened in the middle, so that a secret in it would not be recognised.
+        wrong = error.errors(include_input=False, include_url=False)
+        text = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in wrong)
+    # Before it is cut, for the same reason.
+    text = " ".join(redaction.redact(text).split()) or type(error).__name__
     return text[:300]
 
 
@@ -774,13 +784,13 @@ def check_schema(schema: Any) -> dict[str, Any]:  # noqa: ANN401  of a server
         # A reference may lead to what is no schema.
         Draft202012Validator.check_schema(sent)
     except SchemaError as error:
-        raise BadDataError(f"its schema is invalid: {error.message[:200]}") from error
+        raise BadDataError(f"its schema is invalid: {redaction.redact(error.message)[:200]}") from error
     except (AttributeError, ValueError, TypeError, RecursionError) as error:
         raise BadDataError(f"its schema cannot be checked: {error}") from error
     if "anyOf" in sent or "allOf" in sent:
         raise BadDataError("its schema has anyOf, oneOf or allOf at the top, which the API does not take")
     if wrong := [name for name in sent.get("properties", {}) if not _PROPERTY.fullmatch(name)]:
-        raise BadDataError(f"the API does not take the name of its input {wrong[0][:64]!r}")
+        raise BadDataError(f"the API does not take the name of its input {redaction.redact(wrong[0])[:64]!r}")
     return sent
 
 
