@@ -149,18 +149,22 @@ def test_one_wrong_tool_or_an_error_says_what_is_wrong(crew_on: Make) -> None:
              {"name": "odd", "inputSchema": {"type": "object"}, "outputSchema": "text"}]  # fmt: skip
     listed = OWN.read_text().replace('{"tools": tools}', f'{{"tools": [*{wrong!r}, *tools]}}')
     (crew.root / "server.py").write_text(listed)
-    (crew.root / "refuses.py").write_text(OWN.read_text().replace('method == "tools/list"', "False"))
-    bring(crew.root, own=entry, refuses={"command": sys.executable, "args": [str(crew.root / "refuses.py")]})
-    accept(crew, "own", "refuses")
+    with_error = OWN.read_text().replace('method == "tools/list"', "False")
+    (crew.root / "refuses.py").write_text(with_error.replace("    main()", "    sys.stderr.write('boom'); main()"))
+    (crew.root / "old.py").write_text(OWN.read_text().replace('params["protocolVersion"]', '"1999-01-01"'))
+    others = {name: {"command": sys.executable, "args": [str(crew.root / f"{name}.py")]} for name in ("refuses", "old")}
+    bring(crew.root, own=entry, **others)
+    accept(crew, "own", "refuses", "old")
     crew.model.give("scout", calls("mcp__own__echo", text="known"), says("done"))
     assert crew.run("scout", "code", "look", unsafe_no_sandbox=True).text == "done"
     assert results_of(crew, "scout")[0].content.startswith("known ")
-    own, refuses = crew.see("scout").status.mcp
+    old, own, refuses = crew.see("scout").status.mcp
     object_wanted = "its schema is not that of an object"
     assert own.left_out[:4] == [f"bad: {object_wanted}", f"none: {object_wanted}", *[f"None: {object_wanted}"] * 2]
     assert own.left_out[4].startswith("odd: its description is invalid: ")
     assert own.tools == [f"mcp__own__{name}" for name in ("echo", "picture", "write", "end")]
-    assert refuses.problem == "its answer cannot be used: Method not found"
+    assert refuses.problem == "its answer cannot be used: Method not found; it printed: boom"
+    assert old.problem == "its answer cannot be used: Unsupported protocol version from the server: 1999-01-01"
 
 
 @pytest.mark.long

@@ -331,7 +331,8 @@ class _Connection:
         reason = self.problem or f"it did not say within {START_TIMEOUT:g} s which tools it has"
         await self.close()
         if self._has_answered:
-            self.problem = reason
+            # How the program ended says nothing: it was closed here.
+            self.problem = f"{reason}{self._log_lines()}"
             return
         has_ended = self._service is not None and self._service.ending not in (None, "[ended]")
         if has_ended:
@@ -538,10 +539,15 @@ class _Connection:
         """Return how the server's program ended and the last lines of its log, for an error; empty without either."""
         if self._service is None:
             return ""
-        lines = [line for line in self._service.log.splitlines() if line.strip()][-_LOG_LINES:]
         ending = self._service.ending
         how = f" {ending}" if ending not in (None, "[ended]") else ""
-        return f"{how}; it printed: {' / '.join(lines)}" if lines else how
+        return f"{how}{self._log_lines()}"
+
+    def _log_lines(self) -> str:
+        """Return the last lines of the log of the server's program, for an error; empty without any."""
+        log = self._service.log if self._service is not None else ""
+        lines = [line for line in log.splitlines() if line.strip()][-_LOG_LINES:]
+        return f"; it printed: {' / '.join(lines)}" if lines else ""
 
     async def close(self) -> None:
         """End the server or the connection to it."""
@@ -708,7 +714,8 @@ def _is_answer(error: BaseException) -> bool:
     from mcp.shared.exceptions import MCPError
 
     first = _first(error)
-    return isinstance(first, ValidationError) or (isinstance(first, MCPError) and not _is_closed(first))
+    # RuntimeError is of a version of the protocol that the SDK does not speak.
+    return isinstance(first, ValidationError | RuntimeError) or (isinstance(first, MCPError) and not _is_closed(first))
 
 
 def _describe(error: BaseException) -> str:
