@@ -135,6 +135,25 @@ def test_no_thinking_is_sent_behind_a_found_tool_that_comes_back(crew_on: Make) 
 @pytest.mark.long
 @pytest.mark.linux("fork")
 @of_answers
+def test_a_search_that_waits_runs_after_a_change_of_model(crew_on: Make) -> None:
+    crew = crew_on()
+    with_server(crew, MANY)
+    both = calls("ask_operator", question="Go on?")
+    both.content.extend(calls("find_tools", query="mcp__own__tool_7").content)
+    crew.model.give("finder", both, says("done"))
+    hired = crew.hire("finder", "code", "look", unsafe_no_sandbox=True)
+    crew.pending("question")
+    crew.kill("finder")
+    crew.wait_for("finder", "crashed")
+    hire.resume(crew.team, "finder", model="claude-opus-5-5")
+    answers.answer(crew.team, crew.pending("question").id, "yes")
+    assert crew.answer(hired).text == "done"
+    assert references(crew.model.asked_by("finder")[-1]) == ["mcp__own__tool_7"]
+
+
+@pytest.mark.long
+@pytest.mark.linux("fork")
+@of_answers
 def test_a_server_that_loads_no_tools_is_sent_all(crew_on: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     # In this process, which has the offline model; the worker believes that it does.
     monkeypatch.setattr(models, "defers_tools", lambda _: False)

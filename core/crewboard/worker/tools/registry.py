@@ -104,8 +104,9 @@ class ToolRegistry:
     def find(self, name: str) -> Tool[Any] | Outcome:
         """Return the tool called `name`, or an outcome with the error if the agent may not call it now."""
         opening = self._run_state.conversation.opening
-        # Only where the request offers it: elsewhere there is no list of names that it could load.
-        finds = name == mcp.FIND_TOOLS and opening is not None and any(tool["name"] == name for tool in opening.tools)
+        # Only where the request offers it: elsewhere there is no list of names that it could load. A call that waited
+        # for a resume with another model, which drops the opening, was offered.
+        finds = name == mcp.FIND_TOOLS and (opening is None or any(tool["name"] == name for tool in opening.tools))
         tool = TOOLS[name] if finds else self.of_servers().get(name)
         if tool is None and name.startswith(MCP_PREFIX):
             known = ", ".join(self.of_servers()) or "none"
