@@ -247,6 +247,34 @@ def test_a_user_s_skill_is_copied_to_where_commands_find_it(tmp_path: Path, monk
         assert load(context(None), name="deploy", file=file).is_error
 
 
+def in_folder(workspace: Path) -> Any:  # noqa: ANN401  no client
+    """Return what the tool asks of the client of an agent that works in this folder."""
+
+    async def ask(_: str, given: dict[str, Any]) -> Outcome:
+        return Outcome(file_server.read_skills(Workspace(workspace, workspace), **given))
+
+    policy = SimpleNamespace(root=workspace.parent, folder=workspace.name)
+    return SimpleNamespace(ask=ask, sandbox=SimpleNamespace(policy=policy))
+
+
+def test_a_skill_that_the_checkout_lacks_is_said_to_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    root, checkout = tmp_path / "root", tmp_path / "checkout"
+    make(checkout / ".claude/skills", "own")
+    for name in ("own", "untracked"):
+        make(root / ".claude/skills", name)
+        (root / ".claude/skills" / name / "new").touch()
+        skill_files.accept(skill_files.find(root, name), root, os.environ)
+    make(root / ".claude/skills", "new")
+    context = SimpleNamespace(file_tools=in_folder(checkout), team=SimpleNamespace(root=root))
+    said = {name: load(context, name=name) for name in ("own", "untracked", "new")}
+    assert all(each.is_error for each in said.values())
+    assert "not accepted it as it is in your checkout" in said["own"].content
+    assert said["untracked"].content == "The skill untracked is not in your checkout, so it is not loaded."
+    assert said["new"].content == "There is no skill new; give a name as it is listed."
+
+
 def test_a_skill_that_is_not_there_is_said_to_be_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
@@ -254,7 +282,7 @@ def test_a_skill_that_is_not_there_is_said_to_be_missing(tmp_path: Path, monkeyp
     make(folder, "new")
     (folder / "linked").symlink_to(folder / "new")
     (folder / "empty").mkdir()
-    context = SimpleNamespace(file_tools=None, team=SimpleNamespace(root=tmp_path))
+    context = SimpleNamespace(file_tools=in_folder(tmp_path), team=SimpleNamespace(root=tmp_path))
     said = {name: load(context, name=name) for name in ("new", "linked", "empty", "none")}
     assert all(each.is_error for each in said.values())
     assert "the user has not accepted it" in said["new"].content

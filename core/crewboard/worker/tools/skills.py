@@ -89,14 +89,21 @@ async def _read(
     }
 
 
-def _why_not(root: Path, name: str) -> str:
-    """Return why a skill of the project is not loaded, in a sentence."""
-    place = root / FOLDER / name
+def _why_not(file_tools: FileToolClient, root: Path, name: str) -> str:
+    """Return why a skill of the project in `root` is not loaded, in a sentence."""
+    policy = file_tools.sandbox.policy
+    # The skills of the agent's own checkout are read, if it has one.
+    workspace = policy.root / policy.folder
+    has_checkout = workspace != Path(os.path.realpath(root))
+    place = workspace / FOLDER / name
     if place.is_symlink():
         return f"The skill {name} is not loaded: it is a link, and no link is followed."
     if not os.path.lexists(place / FILE):
+        if has_checkout and name in skill_files.accepted(root, os.environ):
+            return f"The skill {name} is not in your checkout, so it is not loaded."
         return f"There is no skill {name}; give a name as it is listed."
-    return f"The skill {name} is not loaded: the user has not accepted it as it is now. `crewboard skills` shows it."
+    now = "in your checkout" if has_checkout else "now"
+    return f"The skill {name} is not loaded: the user has not accepted it as it is {now}. `crewboard skills` shows it."
 
 
 def _list(texts: dict[str, str]) -> str:
@@ -172,7 +179,7 @@ async def load_text(file_tools: FileToolClient, root: Path, name: str) -> str:
             return f"The skill {name} cannot be loaded: {error}"
     found = await _read(file_tools, root, [name], FILE)
     if name not in found:
-        return _why_not(root, name)
+        return _why_not(file_tools, root, name)
     return f"{found[name][0][:MAX_LOADED]}\n\n[Its folder is {FOLDER}/{name}.]"
 
 
@@ -212,7 +219,7 @@ async def skill(context: Context, given: Skill) -> Outcome:
         return Outcome(_with_folder(text, str(copy), names))
     found = await _read(context.file_tools, context.team.root, [given.name], file := posixpath.normpath(given.file))
     if given.name not in found:
-        return Outcome(_why_not(context.team.root, given.name), is_error=True)
+        return Outcome(_why_not(context.file_tools, context.team.root, given.name), is_error=True)
     text, names = found[given.name]
     if file not in names:
         return Outcome(f"the skill {given.name} has no file {given.file}", is_error=True)
