@@ -740,6 +740,21 @@ def test_a_lead_is_told_that_its_hire_is_queued(crew_on: Make) -> None:
 
 
 @pytest.mark.long
+def test_who_is_queued_never_begins_after_delete_team(crew_on: Make) -> None:
+    spawn = calls("spawn_agent", name="scanner", agent_type="explore", prompt="scan")
+    crew = crew_on({"lead": [spawn, calls("delete_team"), says("done")], "scanner": [says("three files")]})
+    settings.change_setting(crew.team, "max_working", "1")
+    assert crew.run("lead", "lead", "scan it", unsafe_no_sandbox=True).text == "done"
+    deleted = tool_results(crew, "lead")[1]
+    assert deleted.content == "ended: no other agent was running; taken out of the queue: scanner; the files stay"
+    spec = crew.directory.agent("scanner").spec.load()
+    assert spec is not None
+    assert spec.want == "killed"
+    eventually(lambda: agents.held_starts(crew.directory).find("scanner", 1) is None, "an empty queue")
+    assert not crew.model.asked_by("scanner")
+
+
+@pytest.mark.long
 def test_a_lead_that_waits_is_told_when_its_child_needs_it(crew_on: Make) -> None:
     spawn = calls("spawn_agent", name="bob", agent_type="code", prompt="write", plan_required=True)
 

@@ -124,14 +124,7 @@ def _end_attached(team: Team, attached: AttachedTeam, name: str, grace: float) -
 
 def _stop_ended(team: Team, name: str) -> Ending:
     """Take an agent that is not running out of the queue; if it is not queued, acknowledge its end. Return which."""
-    agent = team.directory.agent(name)
-    spec = agent.spec.load_or_none()
-    # It waits here or is about to start, or in the queue for hosts, where one may have claimed it that has not begun.
-    if spec is not None and (
-        agents.is_starting(spec, agents.last_run(agent), team.now())
-        or agents.held_starts(agent.team).find(name, spec.run) is not None
-        or (agents.last_run(agent) < spec.run and store_hosts.is_wanted(agent.team, name, spec.run))
-    ):
+    if is_queued(team, name):
         _cancel_starts(team, [name])
         team.note("stop", name, "queued")
         # It may have begun meanwhile.
@@ -140,6 +133,18 @@ def _stop_ended(team: Team, name: str) -> Ending:
     _acknowledge_ends(team, [name])
     team.note("acknowledge", name)
     return "gone"
+
+
+def is_queued(team: Team, name: str) -> bool:
+    """Return True if an agent is about to start or waits for that, here or in the queue for hosts."""
+    agent = team.directory.agent(name)
+    spec = agent.spec.load_or_none()
+    return spec is not None and (
+        agents.is_starting(spec, agents.last_run(agent), team.now())
+        or agents.held_starts(agent.team).find(name, spec.run) is not None
+        # A host may have claimed it that has not begun.
+        or (agents.last_run(agent) < spec.run and store_hosts.is_wanted(agent.team, name, spec.run))
+    )
 
 
 def remove(team: Team, name: str) -> Path:
@@ -203,10 +208,7 @@ def delete(team: Team, *, now: bool = False, purge: bool = False, discard: bool 
     team.note("delete", detail=", ".join(word for word, is_given in given.items() if is_given))
     supervisor_client.request_exit(team.directory)
     names = all_agents(team)
-    # Before, because a queued agent may begin when another one ends; and after, because one that crashed may restart.
-    _cancel_starts(team, names)
     end_all(team, names, now=now)
-    _cancel_starts(team, names)
     _acknowledge_ends(team, names, all_tasks=True)
     # The first supervisor may have died, and another one ended the workers.
     if not store_hosts.exist(team.directory) and not supervisor_client.end(team.directory, 10):
@@ -260,9 +262,13 @@ def require_purgeable(team: Team, *, discard: bool = False) -> None:
 def end_all(team: Team, names: list[str], *, now: bool = False) -> None:
     """End the workers of `names`: ask all at once unless `now`, and kill those that are left after `DELETE_TIMEOUT`.
 
+    Runs that have not begun are cancelled.
+
     Raises:
         TryLaterError: A worker is still running.
     """
+    # Before, because a queued agent may begin when another one ends; and after, because one that crashed may restart.
+    _cancel_starts(team, names)
     if not now:
         for name in names:
             _ask(team, name, "the team is being deleted")
@@ -273,6 +279,7 @@ def end_all(team: Team, names: list[str], *, now: bool = False) -> None:
     if left and not _wait_for_kill(team, left):
         alive = [name for name in left if not _have_ended(team, [name])]
         raise TryLaterError(hosts.still_running(team, alive))
+    _cancel_starts(team, names)
 
 
 def _have_ended(team: Team, names: list[str]) -> bool:

@@ -423,5 +423,7 @@ async def delete_team(context: Context, given: NoInput) -> Outcome:  # noqa: ARG
     team = _team(context)
     others = [member.name for member in team.config.members if member.name != context.name]
     running = [name for name in others if leases.is_held(team.directory.agent(name).lease)]
+    queued = [name for name in others if name not in running and stop.is_queued(team, name)]
     await context.interrupts.run_interruptibly(asyncio.to_thread(stop.end_all, team, others))
-    return Outcome(f"ended: {', '.join(running) or 'no other agent was running'}; the files stay")
+    unqueued = f"; taken out of the queue: {', '.join(queued)}" if queued else ""
+    return Outcome(f"ended: {', '.join(running) or 'no other agent was running'}{unqueued}; the files stay")
