@@ -407,6 +407,7 @@ def test_a_profile_is_saved_listed_and_removed(cli: Cli, team: Team, tmp_path: P
         (("profiles", "save", "Bad", "--type", "code"), 2, "profile names"),
         (("profiles", "save", "x", "--plan"), 2, "--type"),
         (("profiles", "save", "x", "--type", "code", "--budget", "abc"), 2, "'abc' is not a budget"),
+        (("profiles", "save", "x", "--type", "code", "--model", "toy\n1"), 2, r"no model is called 'toy\n1'"),
         (("profiles", "save", "x", "--type", "missing"), 2, "no agent type"),
         (("profiles", "save", "x", "--type", "code", "--prompt", "sk-ant-api03-abcdefghijklmnop"), 2, "API key"),
         (("profiles", "remove", "missing"), 2, "the profiles are again, careful"),

@@ -781,10 +781,17 @@ def telling(team: Team, text: str, after: float | None = None) -> Iterator[None]
         late.cancel()
 
 
+def not_a_model(name: str) -> str | None:
+    """Return why no model has this name; None if one may."""
+    if name.isprintable() and name == name.strip():
+        return None
+    return f"no model is called {name!r}: write its name as the server lists it"
+
+
 def require_model(team: Team, model: str, flags: HireOptions, *, web: bool = False) -> None:
     """Raise UsageError if no model has such a name, or it does not take what an agent's hire options ask of it."""
-    if not model.isprintable() or model != model.strip():
-        raise UsageError(f"no model is called {model!r}: write its name as the server lists it")
+    if (problem := not_a_model(model)) is not None:
+        raise UsageError(problem)
     environment = team.worker_environment
     with telling(team, f"asking {endpoint.host_and_port(endpoint.base_url(environment))} what {model} can do …"):
         models.require(model, flags.effort, flags.thinking, environment, web=web or flags.web)

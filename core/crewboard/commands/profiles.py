@@ -11,7 +11,7 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from crewboard import engines, env, redaction
-from crewboard.commands.hire import Hire
+from crewboard.commands.hire import Hire, not_a_model
 from crewboard.errors import BadDataError, StorageError, UsageError
 from crewboard.names import is_name
 from crewboard.pricing import budget_or_none
@@ -41,14 +41,14 @@ def why_not(name: str, profile: Profile) -> str | None:
         return "the text contains an API key; remove it first"
     if budget is not None and budget_or_none(budget) is None:
         return f"{budget!r} is not a budget: give money as $5 or tokens as 200k"
-    return None
+    return not_a_model(profile.model or "")
 
 
 def save(place: Path, name: str, profile: Profile) -> Path:
     """Save a profile in the folder `place`, in place of one of the same name; return its file, which is private.
 
     Raises:
-        UsageError: The name or the budget is invalid, or the text contains an API key.
+        UsageError: The name, the budget or the model's name is invalid, or the text contains an API key.
         StorageError: The file could not be written.
     """
     problem = why_not(name, profile)
