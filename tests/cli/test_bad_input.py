@@ -68,6 +68,7 @@ SPAWN = ("spawn", "scout", "--type", "explore", "--prompt", "look")
         (("stop", "scout", "--all"), 2, ("--all, not both",)),
         (("fetch", "scout", "--all"), 2, ("--all, not both",)),
         (("merge", "scout", "--squash", "--rebase"), 2, ("only one of --squash and --rebase",)),
+        (("merge", "scout", "--squash", "--merge", "--rebase"), 2, ("only one of --squash, --merge and --rebase",)),
         (("attach", "--install", "--uninstall"), 2, ("only one of --install and --uninstall",)),
         (("send", "missing", "hi"), 2, ("no agent of this team is called 'missing'", "operator, lead")),
         (("send", "lead", " "), 2, ("empty",)),

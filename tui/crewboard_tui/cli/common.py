@@ -403,7 +403,8 @@ def one_of(flags: Mapping[str, bool]) -> str | None:
     """
     names = [name for name, is_set in flags.items() if is_set]
     if len(names) > 1:
-        raise UsageError(f"use only one of {' and '.join(f'--{name}' for name in names)}")
+        *most, last = [f"--{name}" for name in names]
+        raise UsageError(f"use only one of {', '.join(most)} and {last}")
     return names[0] if names else None
 
 
