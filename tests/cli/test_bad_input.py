@@ -128,6 +128,13 @@ def test_a_mistake_gets_a_sentence(cli: Cli, arguments: tuple[str, ...], code: i
     cli(*arguments).refused(code, *words)
 
 
+def test_help_is_shown_also_behind_a_group_s_json(cli: Cli) -> None:
+    for arguments in (("rules", "--json", "add", "--help"), ("mcp", "--json", "approve", "git", "--help")):
+        shown = cli(*arguments)
+        assert shown.code == 0
+        assert shown.out.startswith(f"Usage: crewboard {arguments[0]} {arguments[2]} ")
+
+
 @pytest.mark.parametrize(
     ("name", "value", "least"),
     [

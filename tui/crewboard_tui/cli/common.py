@@ -371,7 +371,10 @@ class LazyGroup(click.Group):
             if wanted in _ELSEWHERE:
                 hint = f"; `{ctx.find_root().info_name} {_ELSEWHERE[wanted]}` does that"
             raise click.UsageError(f"no such command: {args[0]!r}{hint}", ctx)
-        return super().resolve_command(ctx, args)
+        found = super().resolve_command(ctx, args)
+        # The group's own function runs before they are parsed, and looks there for `--help`.
+        ctx.args = found[2]
+        return found
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401  whatever the command returns
         try:
@@ -750,13 +753,13 @@ def is_list(session: Session) -> bool:
     """Return True if no command of the present group is named, so that the group lists what there is.
 
     Raises:
-        UsageError: `--json` is given to the group, and a command is named.
+        UsageError: `--json` is given to the group, and a command is named whose help is not asked for.
     """
     context = click.get_current_context()
     name, group = context.invoked_subcommand, context.command
     if name is None or not isinstance(group, click.Group):
         return True
-    if session.as_json:
+    if session.as_json and not {*context.help_option_names} & {*context.args}:
         command = group.get_command(context, name)
         takes_it = command is not None and any(each.name == "as_json" for each in command.params)
         how = f"; write `{context.command_path} {name} --json`" if takes_it else f"; {name} takes none"
