@@ -399,6 +399,31 @@ def test_grep_leaves_out_only_what_gitignore_names(workspace: Workspace, root: P
     assert ask(workspace, "grep", pattern="needle").content == "sub/a:1:needle"
 
 
+def test_ripgrep_reads_nothing_that_grep_leaves_out(
+    workspace: Workspace, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It reads large folders for nothing, and fails at a credential that is masked."""
+    need_program("rg")
+    odd = ("a/b/out", "a/o[u]t", "{a,b}", "*", "out\\", "out ", "#out")
+    (root / ".gitignore").write_text("/a/*/out\n/a/o*t\n{*\n\\*\n/out*\n\\#*\n*.log\n.npmrc\n")
+    for name in (*(f"{each}/x" for each in odd), "a/x.log", "outer ", ".npmrc", "a/b/x", "home/x"):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text("needle\n")
+    listed: list[Any] = []
+    listed_by_ripgrep = file_server._listed_by_ripgrep
+
+    def kept(*given: Any) -> frozenset[str] | None:
+        listed.append(listed_by_ripgrep(*given))
+        return listed_by_ripgrep(*given)
+
+    monkeypatch.setattr(file_server, "_listed_by_ripgrep", kept)
+    hidden = [str(root / name) for name in (".npmrc", "home")]
+    request = {"name": "grep", "input": {"pattern": "needle"}, "limits": {"hidden": hidden}}
+    assert file_server.answer(workspace, request)["content"] == "a/b/x:1:needle"
+    # Its patterns cannot name a folder with a backslash at the end.
+    assert listed == [{"a/b/x", "out\\/x"}]
+
+
 @pytest.mark.usefixtures("searching")
 def test_grep_reads_no_link_and_nothing_hidden(workspace: Workspace, tree: Path) -> None:
     (tree.parent / "outside").write_text("needle out\n")

@@ -85,8 +85,8 @@ _LITERAL = frozenset(" _-=:;,<>/\"'!@#%&~`")
 _NAMED = 5
 """The most unreadable folders that a result names."""
 
-_PLAIN_NAME = re.compile(r"[\w.-]+", re.ASCII)
-"""A name without a character that has a meaning in a pattern."""
+_MOST_LEFT_OUT = 5000
+"""The most paths that ripgrep is told to leave out; a command line has room for no more."""
 
 _CHOICE = re.compile(r"(.*?)\{([^{}]*,[^{}]*)\}(.*)", re.DOTALL)
 """A pattern with alternatives, such as `*.{js,ts}`."""
@@ -499,29 +499,38 @@ def _texts(
     if not stat.S_ISDIR(before.st_mode):
         yield place.name, workspace.read(place)
         return
-    listed = _listed_by_ripgrep(workspace, place, literal, ignored=ignored) if len(literal) > 1 else None
-    for file in workspace.walk(place, ignored=ignored, only=listed):
+    program = next((path for path in RIPGREP if os.access(path, os.X_OK)), None)
+    if len(literal) > 1 and program is not None:
+        # The walk comes first, because ripgrep is told what it leaves out.
+        paths = [file.path for file in workspace.walk(place, ignored=ignored) if wanted(escape_name(file.path))]
+        listed = _listed_by_ripgrep(program, workspace, place, literal) if paths else frozenset[str]()
+        for path in paths:
+            if (listed is None or path in listed) and (data := workspace.read_below(place, path)) is not None:
+                yield escape_name("/".join((*place.steps, path))), data
+        return
+    for file in workspace.walk(place, ignored=ignored):
         if wanted(escape_name(file.path)) and (data := workspace.read_found(file)) is not None:
             yield _named(place, file), data
 
 
-def _listed_by_ripgrep(workspace: Workspace, place: Place, literal: str, *, ignored: bool) -> frozenset[str] | None:
-    """Return the paths of files below a folder that contain a text, as ripgrep finds them; None if it cannot be used.
+def _listed_by_ripgrep(program: str, workspace: Workspace, place: Place, literal: str) -> frozenset[str] | None:
+    """Return the paths of files below a folder that contain a text, as ripgrep finds them; None if it fails.
 
-    They only save the reading of other files: what may be read and what matches is decided elsewhere.
+    They only save the reading of other files: what may be read and what matches is decided elsewhere. The folder must
+    be the one of the last walk.
     """
-    program = next((path for path in RIPGREP if os.access(path, os.X_OK)), None)
-    if program is None:
-        return None
     # Imported here, because the server starts for each agent.
     import subprocess
 
     given = ["--no-config", "--hidden", "--text", "--null", "--files-with-matches", "--no-messages", "--fixed-strings"]
     # What is ignored is decided by `walk`: ripgrep knows more files of such rules, and reads some rules differently. So
-    # it leaves out only folders that `walk` leaves out, because they may be large.
+    # it leaves out only what `walk` leaves out, because that may be large, and it fails at a credential that is masked.
     given += ["--no-ignore", f"--max-filesize={MAX_FILE}", *(f"--glob=!{name}/" for name in SKIPPED)]
-    if not ignored:
-        given += [f"--glob=!/{name}/" for name in workspace.ignored_folders(place) if _PLAIN_NAME.fullmatch(name)]
+    # Folders, which end in a slash, come before files, because the list is limited.
+    found = [*workspace.hidden_below(place), *sorted(workspace.left_out, key=lambda path: not path.endswith("/"))]
+    # ripgrep takes only UTF-8, removes white space at the end, and a backslash before a slash, also an escaped one.
+    nameable = [path for path in found if path.isprintable() and not path.endswith(("\\", "\\/"))]
+    given += [f"--glob=!/{re.escape(path)}" for path in nameable[:_MOST_LEFT_OUT]]
     try:
         done = subprocess.run(
             [program, *given, "--regexp", literal, "--", "."],

@@ -223,8 +223,8 @@ class Workspace:
         self.results = Path(results)
         self.limits = Limits()
         self.planned: Change | None = None
-        self.left_out = False
-        """True if the last walk left out files or folders because of `.gitignore` files."""
+        self.left_out: list[str] = []
+        """The paths that the last walk left out because of `.gitignore` files, from where it began."""
         self.unread: list[str] = []
         """The folders that the last walk could not read, as paths from where it began."""
         self._base = os.open(os.path.realpath(root), _FOLDER)
@@ -524,33 +524,28 @@ class Workspace:
         # Where the mode of the folder forbids it, too, the sandbox is not the reason.
         return closed if is_refused and os.access(closed, os.W_OK) else None
 
-    def walk(self, place: Place, *, ignored: bool = True, only: frozenset[str] | None = None) -> Iterator[Found]:
+    def walk(self, place: Place, *, ignored: bool = True) -> Iterator[Found]:
         """Yield the regular files below a folder, by name, a folder's own files first.
 
         No link is followed. Left out are folders in `SKIPPED`, hidden paths, and what is below `MAX_DEPTH` levels.
-        Unless `ignored`, also leave out what `.gitignore` files name, and set `left_out` if there is any. If `only` is
-        given, yield only files with these paths. Set `unread` to the folders that could not be read.
+        Unless `ignored`, also leave out what `.gitignore` files name, and set `left_out` to these paths, those of
+        folders with a slash at the end. Set `unread` to the folders that could not be read.
 
         Raises:
             RefusedError: The place does not exist, or is no folder.
         """
-        self.left_out, self.unread = False, []
+        self.left_out, self.unread = [], []
         rules = None if ignored else self._rules_above(place)
+        hidden = tuple(f"{path}/" for path in self.hidden_below(place))
         with self.open_folder(place) as fd:
             for found in self._walk(fd, "", MAX_DEPTH, rules):
-                if (only is None or found.path in only) and (
-                    not self.limits.hidden
-                    or not _is_in(self.root.joinpath(*place.steps, found.path), self.limits.hidden)
-                ):
+                if not f"{found.path}/".startswith(hidden):
                     yield found
 
-    def ignored_folders(self, place: Place) -> list[str]:
-        """Return the names of the folders in a folder, not deeper, that `.gitignore` files name."""
-        rules = self._rules_above(place)
-        with self.open_folder(place) as fd, os.scandir(fd) as listing:
-            rules = _with_file(rules, fd, place.steps)
-            folders = [entry.name for entry in listing if entry.is_dir(follow_symlinks=False)]
-        return [name for name in folders if rules.match(name, is_folder=True)]
+    def hidden_below(self, place: Place) -> list[str]:
+        """Return the hidden paths below a folder, from there."""
+        folder = self.root.joinpath(*place.steps)
+        return [str(path.relative_to(folder)) for path in map(Path, self.limits.hidden) if folder in path.parents]
 
     def _rules_above(self, place: Place) -> IgnoreRules:
         """Return the rules for what is below a folder that are in the folders above it."""
@@ -590,9 +585,10 @@ class Workspace:
                 os.close(deeper)
 
     def _is_ignored(self, rules: IgnoreRules | None, path: str, *, is_folder: bool = False) -> bool:
-        """Return True if rules leave a path out of a walk, and set `left_out` then."""
+        """Return True if rules leave a path out of a walk, and add it to `left_out` then."""
         is_ignored = rules is not None and rules.match(path, is_folder=is_folder)
-        self.left_out |= is_ignored
+        if is_ignored:
+            self.left_out.append(f"{path}/" if is_folder else path)
         return is_ignored
 
     def read_found(self, found: Found) -> bytes | None:
@@ -604,6 +600,15 @@ class Workspace:
         except (OSError, RefusedError):
             return None
         return None if data is None or is_binary(data) else data
+
+    def read_below(self, place: Place, path: str) -> bytes | None:
+        """Return the bytes of a file that a walk of a folder yielded with this path; None as `read_found` does."""
+        *folders, name = path.split("/")
+        try:
+            with self.open_folder(place._replace(steps=(*place.steps, *folders))) as fd:
+                return self.read_found(Found(fd, name, path))
+        except (OSError, RefusedError):
+            return None
 
     def _is_linked_outside(self, fd: int, folder: int, name: str) -> bool:
         """Return True if the open file `fd` has, or may have, another name outside the workspace, by a hard link.
