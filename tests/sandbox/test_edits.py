@@ -372,6 +372,7 @@ IGNORED = {
     "a space at the end": ("x\\  ", {"x"}, {"x "}),
     "a backslash": ("a\\\\b.txt", {"ab.txt"}, {"a\\b.txt"}),
     "a star that is none": ("\\*\r", {"a"}, {"*"}),
+    "behind a byte order mark": ("\ufeffa.txt", {"b.txt"}, {"a.txt"}),
     "what begins with a sign": ("\\!a\n\\#a", {"a"}, {"!a", "#a"}),
 }
 

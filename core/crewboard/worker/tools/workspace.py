@@ -775,6 +775,8 @@ def _with_file(rules: IgnoreRules, folder: int, steps: tuple[str, ...]) -> Ignor
     """Return the rules with those of the `.gitignore` file of an open folder added, if it has a readable one."""
     try:
         with _regular(folder, GITIGNORE, GITIGNORE) as fd:
-            return rules.with_text(os.read(fd, MAX_IGNORE_FILE).decode("utf-8", "replace"), steps)
+            text = os.read(fd, MAX_IGNORE_FILE).decode("utf-8", "replace")
+            # As git, without the mark of the byte order that some editors write.
+            return rules.with_text(text.removeprefix("\ufeff"), steps)
     except (OSError, RefusedError):
         return rules
