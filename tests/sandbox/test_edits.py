@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shutil
+import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -353,6 +354,8 @@ SETS = {
     "a bracket": ("[]]", {"]"}),
     "a backslash": ("**/[\\d]", {"\\", "d"}),
     "no set": ("[!]", set[str]()),
+    "an empty range": ("**/[z-a].ts", set[str]()),
+    "what Python warns of": ("[+--a].ts", {"a.ts"}),
 }
 
 
@@ -363,6 +366,36 @@ def test_glob_takes_sets_of_characters(workspace: Workspace, root: Path, pattern
     found = ask(workspace, "glob", pattern=pattern)
     assert not found.is_error
     assert {line for line in found.content.split("\n") if not line.startswith("no file matches")} == expected
+
+
+STARS = {
+    "no other one": ("**", {"a.ts", "src/b.ts", "src/x/c.ts"}),
+    "before": ("**.ts", {"a.ts", "src/b.ts", "src/x/c.ts"}),
+    "after": ("s**", {"src/b.ts", "src/x/c.ts"}),
+    "within": ("s**.ts", {"src/b.ts", "src/x/c.ts"}),
+    "in a folder": ("src/***c.ts", {"src/x/c.ts"}),
+    "between folders": ("src/**/*.ts", {"src/b.ts", "src/x/c.ts"}),
+}
+
+
+@pytest.mark.parametrize(("pattern", "expected"), STARS.values(), ids=STARS.keys())
+def test_two_stars_of_glob_stand_for_any_folders(
+    workspace: Workspace, root: Path, pattern: str, expected: set[str]
+) -> None:
+    (root / "src/code.py").unlink()
+    (root / "src/x").mkdir()
+    for name in ("a.ts", "src/b.ts", "src/x/c.ts"):
+        (root / name).write_text("")
+    assert set(ask(workspace, "glob", pattern=pattern).content.split("\n")) == expected
+
+
+def test_many_stars_are_compared_without_going_back(workspace: Workspace, root: Path) -> None:
+    """With an expression that goes back, each star multiplies the time by the length of the name."""
+    (root / ("a" * 200)).write_text("")
+    before = time.process_time()
+    for pattern in ("*a*a*a*a*b", "**/*a*a*a*a*b"):
+        assert ask(workspace, "glob", pattern=pattern).content.startswith("no file matches")
+    assert time.process_time() - before < 1
 
 
 IGNORED = {

@@ -8,6 +8,7 @@ starts another one. Apart from modules of crewboard, it imports only the standar
 The arguments are those of `Workspace`.
 """
 
+import fnmatch
 import hashlib
 import json
 import os
@@ -33,6 +34,7 @@ from crewboard.worker.tools.workspace import (
     RefusedError,
     Workspace,
     escape_name,
+    match_steps,
 )
 
 MAX_TEXT = 60_000
@@ -91,8 +93,11 @@ _MOST_LEFT_OUT = 5000
 _CHOICE = re.compile(r"(.*?)\{([^{}]*,[^{}]*)\}(.*)", re.DOTALL)
 """A pattern with alternatives, such as `*.{js,ts}`."""
 
-_NAME_PART = re.compile(r"\*\*/?|(?P<set>\[(?P<negated>[!^]?+)(?P<characters>\][^]]*|[^]]+)\])|.", re.DOTALL)
-"""One part of a pattern of names: stars, a set of characters such as `[!a-c]`, or a character."""
+_STARS_IN_NAME = re.compile(r"(.*?)(?:(?<=[^/])\*\*|\*\*(?=[^/]))(.*)", re.DOTALL)
+"""A pattern with `**` that is only a part of a name, such as `**.ts`."""
+
+_MOST_SPLIT = 8
+"""The most `**` of a pattern in which they may be parts of names: each doubles what is compared."""
 
 _PART = re.compile(
     r"\\x[0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\U[0-9a-fA-F]{8}|\\N\{[^}]*\}|\\[0-7]{1,3}|\\."
@@ -334,7 +339,7 @@ def glob(workspace: Workspace, pattern: str, path: str = ".") -> str:
     """Return the paths of files below a folder that match a pattern, one a line, or a note that there are none.
 
     Raises:
-        RefusedError: The pattern or the path is not valid.
+        RefusedError: The path is not valid.
     """
     place = workspace.resolve(path)
     matches = _matcher(pattern)
@@ -361,25 +366,24 @@ def _matcher(pattern: str) -> Callable[[str], bool]:
     """Return a function that returns True for relative paths that match a pattern; `**` stands for any folders.
 
     A pattern without a slash or `**` matches only names at the top.
-
-    Raises:
-        RefusedError: The pattern is not valid.
     """
+    pattern = re.sub(r"\*{3,}", "**", pattern)
     if (choice := _CHOICE.fullmatch(pattern)) is not None:
         begin, words, end = choice.groups()
         each = [_matcher(f"{begin}{word}{end}") for word in words.split(",")]
         return lambda path: any(matches(path) for matches in each)
-    special = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+    if pattern.count("**") <= _MOST_SPLIT and (stars := _STARS_IN_NAME.fullmatch(pattern)) is not None:
+        begin, end = stars.groups()
+        in_name, in_folders = _matcher(f"{begin}*{end}"), _matcher(f"{begin}*/**/*{end}")
+        return lambda path: in_name(path) or in_folders(path)
+    # `fnmatch` takes no `[^`.
+    steps = tuple(pattern.replace("[^", "[!").split("/"))
 
-    def expressed(found: re.Match[str]) -> str:
-        if found["set"] is None:
-            return special.get(found[0]) or re.escape(found[0])
-        # What means something in a set of Python's expressions alone.
-        characters = re.sub(r"[\\[^&~|]", r"\\\g<0>", found["characters"])
-        return f"(?!/)[{'^' if found['negated'] else ''}{characters}]"
+    def matches(path: str) -> bool:
+        # Most files are settled by their name, which costs less.
+        return fnmatch.fnmatchcase(path.rpartition("/")[2], steps[-1]) and match_steps(steps, tuple(path.split("/")))
 
-    compiled = _compiled(_NAME_PART.sub(expressed, pattern), pattern)
-    return lambda path: compiled.fullmatch(path) is not None
+    return matches
 
 
 def _compiled(expression: str, pattern: str, flags: int = 0) -> re.Pattern[str]:

@@ -185,7 +185,7 @@ class IgnoreRules(NamedTuple):
         """Return True if a path below `top` is ignored."""
         steps = tuple(f"{self.top}{path}".split("/"))
         for rule in reversed(self.rules):
-            if (is_folder or not rule.folders_only) and _match_steps(rule.pattern, steps[len(rule.steps) :]):
+            if (is_folder or not rule.folders_only) and match_steps(rule.pattern, steps[len(rule.steps) :]):
                 return not rule.negated
         return False
 
@@ -198,15 +198,15 @@ def _as_fnmatch(found: re.Match[str]) -> str:
     return f"[{part[1]}]" if part[1] in "*?[" else part[1]
 
 
-def _match_steps(pattern: tuple[str, ...], steps: tuple[str, ...]) -> bool:
+def match_steps(pattern: tuple[str, ...], steps: tuple[str, ...]) -> bool:
     """Return True if the steps of a path match those of a pattern, where `**` stands for any folders."""
     if not pattern or not steps:
         return not pattern and not steps
     if pattern[0] == "**":
         if len(pattern) == 1:
             return True
-        return any(_match_steps(pattern[1:], steps[start:]) for start in range(len(steps)))
-    return fnmatch.fnmatchcase(steps[0], pattern[0]) and _match_steps(pattern[1:], steps[1:])
+        return any(match_steps(pattern[1:], steps[start:]) for start in range(len(steps)))
+    return fnmatch.fnmatchcase(steps[0], pattern[0]) and match_steps(pattern[1:], steps[1:])
 
 
 class Workspace:
