@@ -5,7 +5,7 @@ import pytest
 from crewboard.readmodel.activity import describe
 from crewboard.readmodel.mail import headline
 from crewboard.readmodel.needs import summarise
-from crewboard.records.events import EngineSession, Event, Gate, Intake, RunEnded, Sent
+from crewboard.records.events import EngineSession, Event, Gate, Intake, RunEnded, Sent, ToolResult
 from crewboard.records.requests import Request
 from crewboard.store import mailbox
 
@@ -45,6 +45,7 @@ def _sent(kind: str, content: str, to: str = "lead") -> Event:
         (_sent("question_request", "tabs?", "operator"), "→ you: asks: tabs?"),
         (Gate(ts=1, run=1, open=True), "open: may write and run commands"),
         (Gate(ts=1, run=1, open=False), "closed: reads only, until its plan is approved"),
+        (ToolResult(ts=1, tool_use_id="t", name="read_file", content="1\ta\fb\n2\tc"), "read_file 2 lines"),
         (RunEnded(ts=1, run=1, reason="turn_limit", code=79), "reached its turn limit, code 79"),
     ],
 )

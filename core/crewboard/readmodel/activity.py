@@ -244,7 +244,8 @@ def _describe_gate(event: Gate) -> str:
 
 def _summarise_result(event: ToolResult) -> str:
     """Return the result of a tool in a few words: the number of lines that it read, else the last line."""
-    lines = len(event.content.splitlines())
+    # As the file tools count, which show other line breaks, such as a form feed, within a line.
+    lines = event.content.removesuffix("\n").count("\n") + bool(event.content)
     if event.is_error:
         return f"failed: {_last_line(event.content)}"
     from crewboard.agent_types import READ_TOOLS
