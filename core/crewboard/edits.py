@@ -73,14 +73,14 @@ def replacements(arguments: Mapping[str, Any]) -> list[Replacement]:
 class Edit(NamedTuple):
     """The replacements of a call, and the text of the file before and after them.
 
-    If each line of the file ends in CR and LF (`is_crlf`), these texts have line feeds alone. In a file with mixed line
-    ends they keep both.
+    If each line of the file ends in CR and LF, or in CR alone (`line_end`), these texts have line feeds alone. In a
+    file with mixed line ends they keep both.
     """
 
     pieces: list[Replacement]
     before: str
     after: str
-    is_crlf: bool
+    line_end: str
 
 
 def edit(text: str, arguments: Mapping[str, Any]) -> Edit:
@@ -90,12 +90,17 @@ def edit(text: str, arguments: Mapping[str, Any]) -> Edit:
         EditError: A replacement cannot be made.
     """
     # `read_file` shows lines without their ends.
-    is_crlf = "\r\n" in text and text.count("\n") == text.count("\r\n")
-    before, pieces = text, replacements(arguments)
-    if is_crlf:
-        before = _with_lf(text)
-        pieces = [each._replace(old=_with_lf(each.old), new=_with_lf(each.new)) for each in pieces]
-    return Edit(pieces, before, apply(before, pieces), is_crlf)
+    end = line_end(text)
+    before, pieces = text.replace(end, "\n"), replacements(arguments)
+    pieces = [each._replace(old=each.old.replace(end, "\n"), new=each.new.replace(end, "\n")) for each in pieces]
+    return Edit(pieces, before, apply(before, pieces), end)
+
+
+def line_end(text: str) -> str:
+    """Return what ends each line of a text: CR and LF; CR, if there is no LF; else LF, maybe mixed with others."""
+    if "\n" not in text and "\r" in text:
+        return "\r"
+    return "\r\n" if "\r\n" in text and text.count("\n") == text.count("\r\n") else "\n"
 
 
 def _with_lf(text: str) -> str:
@@ -105,9 +110,10 @@ def _with_lf(text: str) -> str:
 def split_lines(text: str) -> list[str]:
     """Return the lines of a text without their ends, as the file tools, git and `grep -n` count them.
 
-    A line ends at LF, or CR and LF. `str.splitlines` takes a form feed, U+2028 and others for line ends, too.
+    A line ends at LF, or CR and LF; in a text without LF, at CR, because it could not be read in parts otherwise.
+    `str.splitlines` takes a form feed, U+2028 and others for line ends, too.
     """
-    return _split_at_lf(_with_lf(text))
+    return _split_at_lf(text.replace("\r", "\n") if line_end(text) == "\r" else _with_lf(text))
 
 
 def _split_at_lf(text: str) -> list[str]:

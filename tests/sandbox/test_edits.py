@@ -522,6 +522,19 @@ def test_only_a_line_feed_ends_a_line_of_a_file(workspace: Workspace, root: Path
     assert (root / "odd").read_text() == "c\nhit\nhit\n"
 
 
+def test_a_file_without_lf_has_lines_that_end_in_cr(workspace: Workspace, root: Path) -> None:
+    """As one line, what is behind its first 2000 characters could not be read."""
+    (root / "old").write_bytes(b"one\rtwo\rtwo\r" + b"x" * 3000 + b"\rlast\r")
+    note = "[each line ends in CR alone, also after an edit]"
+    assert ask(workspace, "read_file", path="old", offset=5).content == f"5\tlast\n{note}"
+    assert ask(workspace, "grep", pattern="last", path="old").content == "old:5:last"
+    assert "in lines 2, 3;" in ask(workspace, "edit_file", path="old", old_text="two", new_text="x").content
+    assert not ask(workspace, "edit_file", path="old", old_text="one\ntwo", new_text="a\nb").is_error
+    assert not ask(workspace, "edit_file", path="old", old_text="b\rtwo", new_text="b\rc").is_error
+    assert not ask(workspace, "edit_file", path="old", diff="@@\n-last\n+end\n+\n").is_error
+    assert (root / "old").read_bytes() == b"a\rb\rc\r" + b"x" * 3000 + b"\rend\r\r"
+
+
 def test_an_error_shows_which_lines_end_in_cr_and_lf(workspace: Workspace, root: Path) -> None:
     (root / "mixed").write_bytes(b"one\r\ntwo\n\xe2\x80\x8bthree\r\nfour\n")
     assert ask(workspace, "read_file", path="mixed").content == "1\tone\n2\ttwo\n3\t\u200bthree\n4\tfour"

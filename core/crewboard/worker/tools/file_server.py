@@ -141,7 +141,7 @@ def read_file(workspace: Workspace, path: str, offset: int = 1, limit: int = MAX
         name = escape_name(path.rsplit("/", 1)[-1])[:200]
         found = {"name": name, "type": kind, "data": b64encode(data).decode()}
         return Done(media.describe(name, kind, len(data)), media=found)
-    lines = edits.split_lines(data.decode("utf-8", "replace"))
+    lines = edits.split_lines(text := data.decode("utf-8", "replace"))
     first = max(offset, 1)
     if lines and first > len(lines):
         last = f"read from a line between 1 and {len(lines)}"
@@ -149,13 +149,15 @@ def read_file(workspace: Workspace, path: str, offset: int = 1, limit: int = MAX
     shown, room, end = list[str](), MAX_TEXT, first - 1 + max(min(limit, MAX_LINES), 1)
     for number, line in enumerate(lines[first - 1 : end], first):
         more = len(line) - MAX_READ_LINE
-        text = f"{number}\t{line[:MAX_READ_LINE]}" + (f" [{more} more characters left out]" if more > 0 else "")
-        room -= len(text) + 1
+        numbered = f"{number}\t{line[:MAX_READ_LINE]}" + (f" [{more} more characters left out]" if more > 0 else "")
+        room -= len(numbered) + 1
         if room < 0:
             break
-        shown.append(text)
+        shown.append(numbered)
     if (following := first + len(shown)) <= len(lines):
         shown.append(f"[go on with offset {following}; the file has {len(lines)} lines]")
+    if edits.line_end(text) == "\r":
+        shown.append("[each line ends in CR alone, also after an edit]")
     return "\n".join(shown) or "(an empty file)"
 
 
@@ -285,7 +287,7 @@ def plan_edit(workspace: Workspace, path: str, **given: Any) -> Change:
     data = workspace.read(place)
     text = data.decode("utf-8", "surrogateescape")
     try:
-        pieces, before, after, is_crlf = edits.edit(text, given)
+        pieces, before, after, line_end = edits.edit(text, given)
     except edits.EditError as error:
         raise RefusedError(f"{path} was not changed: {error}") from None
     times = [before.count(each.old) if each.everywhere else 1 for each in pieces]
@@ -300,7 +302,7 @@ def plan_edit(workspace: Workspace, path: str, **given: Any) -> Change:
         changed.append((sum(to - at for _, _, at, to in steps), sum(to - at for at, to, _, _ in steps)))
     added, removed = (sum(n * lines[side] for n, lines in zip(times, changed, strict=True)) for side in (0, 1))
     several = f"{sum(times)} places, " if sum(times) > 1 else ""
-    data = (after.replace("\n", "\r\n") if is_crlf else after).encode("utf-8", "surrogateescape")
+    data = after.replace("\n", line_end).encode("utf-8", "surrogateescape")
     return Change(place, state, data, f"edited {path} ({several}+{added} −{removed} lines)")
 
 
