@@ -358,11 +358,13 @@ def damaged_roster(team: TeamDirectory) -> None:
 def damaged_while_in_use(team: TeamDirectory) -> None:
     """Readers keep using the last good state, and report the damage."""
     at_work(team, "scout")
+    roster.change(team, lambda config: setattr(config, "budget", "5 USD"))
     reader = TeamReader(team)
     assert [agent.name for agent in reader.read().agents] == ["scout"]
     team.config.on_disk.write_bytes(b"{")
     view = reader.read()
-    assert [agent.name for agent in view.agents] == ["scout"]
+    # The names alone could be had from the files of the agents.
+    assert ([agent.name for agent in view.agents], view.budget) == (["scout"], "5 USD")
     assert view.damaged == 1
     assert view.problem is not None
 

@@ -184,7 +184,7 @@ def closed_is_open(request: Request, status: Any, by: str, sha256: str | None) -
     _CHECK(request.replace(status="pending"), status, by, sha256)
 
 
-_SAVE, _EDIT = RecordKey.save, RecordKey.edit
+_SAVE, _EDIT = RecordKey.overwrite, RecordKey.edit
 
 
 def not_waiting_for_the_disk(key: RecordKey[Any], record: Any, *, durable: bool = False) -> None:  # noqa: ANN401
@@ -474,7 +474,7 @@ MUTANTS = (
     Mutant("the first answer wins (machine)", replaced(requests, "_check_answer", closed_is_open), machine(Requests)),
     Mutant(
         "an answer is on the disk before it is announced",
-        replaced(RecordKey, "save", not_waiting_for_the_disk),
+        replaced(RecordKey, "overwrite", not_waiting_for_the_disk),
         unit(test_requests.test_questions_and_answers_are_synced_to_disk, patch=True),
     ),
     Mutant("asking twice sends one message", replaced(requests, "ask_id", random_id), scenario("ask")),

@@ -438,14 +438,14 @@ def test_an_agent_is_busy_before_its_new_work_counts_as_read(
     run_state = worker(directory, "scout")
     run_state.show("idle")
     seen = []
-    save = RecordKey.save
+    save = RecordKey.overwrite
 
     def watched(key: RecordKey[Record], record: Record, *, durable: bool = False) -> None:
         save(key, record, durable=durable)
         status, cursor = run_state.agent.status.load(), run_state.agent.cursor.load()
         seen.append((status.state if status else "", cursor.offset if cursor else 0))
 
-    monkeypatch.setattr(RecordKey, "save", watched)
+    monkeypatch.setattr(RecordKey, "overwrite", watched)
     run_state.append(Intake(ts=1, cursor=100, assignment="work"))
     assert ("idle", 100) not in seen
     assert seen[-1] == ("working", 100)
