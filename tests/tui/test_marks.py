@@ -89,6 +89,10 @@ async def test_the_number_of_marks_is_whole_beside_the_median(frozen: Frozen) ->
     async with opened(frozen, 80, 24) as stage:
         await stage.press("4", "*")
         await stage.sees("Needs you · 4 · 4 marked", "answered today 1")
+        await stage.press("s", "slash")
+        await stage.write("a")
+        await stage.press("enter")
+        await stage.sees("4 marked", "filter a")
 
 
 @pytest.mark.long

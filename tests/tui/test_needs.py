@@ -443,6 +443,7 @@ async def test_a_narrow_alert_has_no_letter_without_its_word(frozen: Frozen) -> 
         await stage.until(lambda: stage.part("alert").rstrip().endswith("unread  ! open"), "the key for the need")
 
 
+@pytest.mark.long
 async def test_the_alert_line_offers_to_read_a_result_once_it_is_open(empty: Frozen) -> None:
     empty.hire("writer", "code", "idle", "", ago=5, pid=4500)
     empty.mail(1, "writer", "lead", "result", "Done.", 5)
@@ -453,7 +454,6 @@ async def test_the_alert_line_offers_to_read_a_result_once_it_is_open(empty: Fro
         assert "! open" in stage.part("alert")
 
 
-@pytest.mark.long
 async def test_an_agent_with_an_unread_result_is_bold(frozen: Frozen) -> None:
     frozen.mail(90, "reviewer", "lead", "result", "Looks fine.", 20)
     async with opened(frozen, 109, 36) as stage:

@@ -173,8 +173,8 @@ async def test_deleting_a_team_says_what_is_lost_and_asks_for_its_name(frozen: F
     other = second(frozen)
     async with opened(frozen, 80, 24) as stage:
         await stage.press("t", "j", "delete")
-        await stage.sees("delete webshop ›", "Ends 1 running agent · Type webshop: the files stay")
-        await stage.sees("deleted: 1 agents, 0 tasks, all mail and results")
+        await stage.sees("delete webshop ›", "Ends 1 running agent · Type its name: the files stay")
+        await stage.sees("deleted: 1 agent, 0 tasks, all mail and results")
         await stage.press("y", "enter")
         await stage.sees("type webshop, or webshop --purge")
         await stage.press("escape")

@@ -696,12 +696,13 @@ class CrewboardApp(App[None], inherit_bindings=False):
         purge = f"{name} --purge"
         living = sum(agent.alive for agent in view.agents)
         ends = f"Ends {living} running agent{'s' * (living != 1)} · " if living else ""
-        lost = f"{len(view.agents)} agents, {len(view.tasks)} tasks, all mail and results"
+        agents, tasks = len(view.agents), len(view.tasks)
+        lost = f"{agents} agent{'s' * (agents != 1)}, {tasks} task{'s' * (tasks != 1)}, all mail and results"
 
         def check(text: str) -> str | None:
             return None if " ".join(text.split()) in (name, purge) else f"type {name}, or {purge}"
 
-        hint = f"{ends}Type {name}: the files stay · {purge}: they are deleted: {lost}"
+        hint = f"{ends}Type its name: the files stay · with --purge behind it they are deleted: {lost}"
         text = await self.push_screen_wait(PromptLine(f"delete {name}", hint=hint, check=check))
         if text is None:
             return

@@ -185,7 +185,8 @@ class InboxScreen(BaseScreen):
         follow = follow_words(pane, self.context.key("list.bottom")) if pane.has_focus or pane.follow else ""
         right = " · ".join(filter(None, (narrowed, pane.below, follow)))
         room = pane.size.width - 5
-        title = f"{_whose(box, room - len(pane.state), snapshot.view.lead)}{pane.state}"
+        beside = len(f"{pane.state}{narrowed}")
+        title = f"{_whose(box, room - beside, snapshot.view.lead)}{pane.state}"
         # An order tells why mail stays new: that is more than what is below, and how to follow it.
         pane.rule.entitle(title, right if not pane.state or len(f"{title}{right}") < room else narrowed)
         self._note_seen()
@@ -321,8 +322,9 @@ def _whose(box: MailboxInfo, width: int, lead: str) -> str:
     """Return the name of a mailbox, who reads it, and how much is new there, as far as there is room."""
     if not box.operators:
         unread = f"{box.name} · {box.unread} unread"
-        whole = f"{unread} · seen as its worker sees it"
-        return whole if len(whole) <= width else unread
+        words = f"{unread} · seen as its worker sees it"
+        words = words if len(words) <= width else unread
+        return words if len(words) <= width else box.name
     empty = "no lead hired yet" if lead == LEAD else f"{lead} is the lead"
     who = f"{empty}: you read it" if box.name == LEAD else "your mail"
     short = "you read it" if box.name == LEAD else "yours"

@@ -148,11 +148,12 @@ class NeedsScreen(BaseScreen):
         order = " · most urgent first" if self._order == [need.key for need in shown] else " · new ones last"
         order = "" if rows.is_sorted or not view.needs else order
         quick = response_times_today(view.asked, self.context.now)
-        rows.rule.entitle(
-            # In a narrow pane the end is cut: the order goes before the number of marks does.
-            f"Needs you{f' · {count}' if view.needs else ''}{rows.state}{order}{self.search.narrowed_to}",
-            f"answered today {quick.count} · median {format_long_age(quick.median)}" if quick else "",
-        )
+        head, room = f"Needs you{f' · {count}' if view.needs else ''}{rows.state}", rows.size.width - 5
+        right = f"answered today {quick.count} · median {format_long_age(quick.median)}" if quick else ""
+        narrowed = self.search.narrowed_to
+        # What is shown, and how many are marked, goes before how fast the user was; that before the order.
+        order = order if len(f"{head}{order}{narrowed}{right}") < room else ""
+        rows.rule.entitle(f"{head}{order}{narrowed}", right if len(f"{head}{narrowed}{right}") < room else "")
         self._paint_why(snapshot)
         # Whether the alert line is needed depends on the rows.
         self.paint_times(snapshot)
