@@ -85,7 +85,8 @@ def test_a_prefork_server_loads_no_more_than_is_known() -> None:
     packages = [name.partition(".")[0] for name in modules]
     loaded = Counter(name for name in packages if name not in sys.stdlib_module_names)
     assert loaded["anthropic"] > 1000, "it loads the SDK"
-    assert loaded.total() <= 3500, loaded.most_common(10)
+    # Of these, 3,154 are of anthropic 2.14.
+    assert loaded.total() <= 3700, loaded.most_common(10)
     assert opened <= 4000
 
 

@@ -272,7 +272,9 @@ def test_a_skill_that_the_checkout_lacks_is_said_to_be(tmp_path: Path, monkeypat
     assert all(each.is_error for each in said.values())
     assert "not accepted it as it is in your checkout" in said["own"].content
     assert said["untracked"].content == "The skill untracked is not in your checkout, so it is not loaded."
-    assert said["new"].content == "There is no skill new; give a name as it is listed."
+    assert (
+        said["new"].content == "The skill new is not loaded: there is none of that name. Give a name as it is listed."
+    )
 
 
 def test_a_skill_that_is_not_there_is_said_to_be_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -288,7 +290,10 @@ def test_a_skill_that_is_not_there_is_said_to_be_missing(tmp_path: Path, monkeyp
     assert "the user has not accepted it" in said["new"].content
     assert "it is a link" in said["linked"].content
     for name in ("empty", "none"):
-        assert said[name].content == f"There is no skill {name}; give a name as it is listed."
+        assert (
+            said[name].content
+            == f"The skill {name} is not loaded: there is none of that name. Give a name as it is listed."
+        )
 
 
 def test_a_user_s_empty_folder_hides_no_skill_of_the_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

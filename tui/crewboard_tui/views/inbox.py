@@ -185,8 +185,7 @@ class InboxScreen(BaseScreen):
         follow = follow_words(pane, self.context.key("list.bottom")) if pane.has_focus or pane.follow else ""
         right = " · ".join(filter(None, (narrowed, pane.below, follow)))
         room = pane.size.width - 5
-        beside = len(f"{pane.state}{narrowed}")
-        title = f"{_whose(box, room - beside, snapshot.view.lead)}{pane.state}"
+        title = f"{_whose(box, room - len(pane.state), snapshot.view.lead)}{pane.state}"
         # An order tells why mail stays new: that is more than what is below, and how to follow it.
         pane.rule.entitle(title, right if not pane.state or len(f"{title}{right}") < room else narrowed)
         self._note_seen()

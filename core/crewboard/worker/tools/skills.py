@@ -101,7 +101,7 @@ def _why_not(file_tools: FileToolClient, root: Path, name: str) -> str:
     if not os.path.lexists(place / FILE):
         if has_checkout and name in skill_files.accepted(root, os.environ):
             return f"The skill {name} is not in your checkout, so it is not loaded."
-        return f"There is no skill {name}; give a name as it is listed."
+        return f"The skill {name} is not loaded: there is none of that name. Give a name as it is listed."
     now = "in your checkout" if has_checkout else "now"
     return f"The skill {name} is not loaded: the user has not accepted it as it is {now}. `crewboard skills` shows it."
 
