@@ -93,10 +93,8 @@ async def test_the_text_of_a_task_that_could_not_be_made_is_kept(
         await stage.sees("tidy up")
 
 
-@pytest.mark.long
-async def test_a_task_that_is_being_made_takes_nothing_from_the_next(
-    frozen: Frozen, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def _held(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Let a task be made only once the event that is returned is set."""
     may_end, add = threading.Event(), board.add_task
 
     def slow(team: Team, subject: str, **how: str) -> Task:
@@ -104,6 +102,14 @@ async def test_a_task_that_is_being_made_takes_nothing_from_the_next(
         return add(team, subject, description=how["description"])
 
     monkeypatch.setattr(board, "add_task", slow)
+    return may_end
+
+
+@pytest.mark.long
+async def test_a_task_that_is_being_made_takes_nothing_from_the_next(
+    frozen: Frozen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_end = _held(monkeypatch)
     async with opened(frozen, 80, 24) as stage:
         await stage.press("3", "A")
         await stage.write("tidy up")
@@ -121,13 +127,7 @@ async def test_a_task_that_is_being_made_takes_nothing_from_the_next(
 async def test_a_new_task_takes_no_cursor_that_has_moved_on(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
-    may_end, add = threading.Event(), board.add_task
-
-    def slow(team: Team, subject: str, **how: str) -> Task:
-        assert may_end.wait(WAIT_TIMEOUT)
-        return add(team, subject, description=how["description"])
-
-    monkeypatch.setattr(board, "add_task", slow)
+    may_end = _held(monkeypatch)
     async with opened(frozen, 80, 24) as stage:
         await stage.press("3", "A")
         await stage.write("tidy up")
