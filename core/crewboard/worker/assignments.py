@@ -134,7 +134,12 @@ class Results:
             return
         note = f"{reviews.describe(task)}\n\n" if task is not None else ""
         note += f"{ended}\n\n" if (ended := describe_ended_terms(answer)) else ""
-        note += self._unreported(answer)
+        own, run_state = tasks.in_progress(self._team, self._name), self._run_state
+        reminded = own is not None and own.id in run_state.conversation.reminded
+        if own is not None and reminded and answer.error is None and not run_state.spec.flags.autoclaim:
+            # Without this the operator would not learn that tasks which wait for this one never begin. A task of an
+            # agent with autoclaim fails instead, which is a need.
+            note += f"task #{own.id} is still in progress: {self._name} did not report its outcome\n\n"
         self.send(
             "error" if answer.error is not None else "result",
             answer.error or note + answer.text,
@@ -142,19 +147,6 @@ class Results:
             metadata={"result": answer.result, "answers": list(answer.answers)},
             for_operator=answer.for_operator,
         )
-
-    def _unreported(self, answer: Answer) -> str:
-        """Return a note about the task in progress if the agent was reminded of it but did not report its outcome.
-
-        It is empty otherwise, and with `--autoclaim`, where such a task fails. Without the note the operator would not
-        learn that tasks which wait for this one never begin.
-        """
-        task = tasks.in_progress(self._team, self._name)
-        reminded = task is not None and task.id in self._run_state.conversation.reminded
-        # A task of an agent with autoclaim fails instead, which is a need.
-        if task is None or not reminded or answer.error is not None or self._run_state.spec.flags.autoclaim:
-            return ""
-        return f"task #{task.id} is still in progress: {self._name} did not report its outcome\n\n"
 
     def report_idle(self) -> None:
         """Announce by mail that the agent is idle: once after each assignment, from the first result of this run on."""
@@ -204,62 +196,44 @@ class Assignments:
         # Before the mail: a reviewer that gives a task back sends its feedback first. With a task that came back only
         # after the mail was read, that feedback is found by the next look.
         own = tasks.in_progress(self._team, self._name)
-        conversation = self._run_state.conversation
-        if self._start_with_prompt():
+        run_state, spec, conversation = self._run_state, self._run_state.spec, self._run_state.conversation
+        if run_state.fresh:
+            notices = self._claim_given_task(spec.flags.task) if spec.flags.task is not None else []
+            # A new lead starts at the end of its mailbox, so it would never read there what waits for its review.
+            plans = [
+                mailbox.fit(self._team, requests.mail_of(each, each.created_at))
+                for each in requests.pending(self._team)
+                if each.type in ("plan_approval", "task_review") and each.to == self._name
+            ]
+            run_state.take_in(
+                prompt=spec.prompt, prompt_from=spec.by, notices=notices, assignment=spec.prompt_id,
+                messages=plans, entered=[plan.id for plan in plans],
+            )  # fmt: skip
             return True
         if conversation.held is not None and self._limits.reached(conversation.held) is None:
             self._begin(conversation.held.id, "Your limit was raised. Continue where you stopped.")
             return True
-        if self._start_with_mail():
+        arrived = inbox.look(run_state)
+        if arrived.first is not None:
+            self.unread = 0
+            # Mail that enters now would be shown as read by the model, which is not called.
+            if (reached := self._limits.reached()) is not None:
+                self._results.refuse(reached.text)
+            task_id = arrived.first.metadata.get("task_id")
+            notices = self._claim_given_task(task_id) if isinstance(task_id, int) else []
+            inbox.pick_up(run_state, arrived, notices)
             return True
+        inbox.pick_up(run_state, arrived)
+        left = mailbox.size(self._team, self._name) - arrived.batch.offset
+        self.unread = left if arrived.batch.more else 0
         if self.unread:
             # What is unread may say otherwise.
             return False
-        if self._run_state.spec.flags.once and conversation.failure is not None:
+        if spec.flags.once and conversation.failure is not None:
             # The error ended the last run, and without work this one would have no purpose.
             self._begin(f"again-{conversation.answers}", RETRY)
             return True
         return self._resume_task(own) or self._remind_of_review() or self._claim_task()
-
-    def _start_with_prompt(self) -> bool:
-        """Begin an assignment with the hire prompt, if it has not entered yet. Return True if one began."""
-        run_state, spec = self._run_state, self._run_state.spec
-        if not run_state.fresh:
-            return False
-        notices = self._claim_given_task(spec.flags.task) if spec.flags.task is not None else []
-        # A new lead starts at the end of its mailbox, so it would never read there what waits for its review.
-        plans = [
-            mailbox.fit(self._team, requests.mail_of(each, each.created_at))
-            for each in requests.pending(self._team)
-            if each.type in ("plan_approval", "task_review") and each.to == self._name
-        ]
-        run_state.take_in(
-            prompt=spec.prompt, prompt_from=spec.by, notices=notices, assignment=spec.prompt_id,
-            messages=plans, entered=[plan.id for plan in plans],
-        )  # fmt: skip
-        return True
-
-    def _start_with_mail(self) -> bool:
-        """Begin an assignment with mail that starts work, and put the task that it assigns in progress first.
-
-        Return True if one began.
-
-        Raises:
-            WorkerExit: There is such mail, but a budget is used up.
-        """
-        arrived = inbox.look(self._run_state)
-        if arrived.first is None:
-            inbox.pick_up(self._run_state, arrived)
-            left = mailbox.size(self._team, self._name) - arrived.batch.offset
-            self.unread = left if arrived.batch.more else 0
-            return False
-        self.unread = 0
-        # Mail that enters now would be shown as read by the model, which is not called.
-        if (reached := self._limits.reached()) is not None:
-            self._results.refuse(reached.text)
-        task_id = arrived.first.metadata.get("task_id")
-        inbox.pick_up(self._run_state, arrived, self._claim_given_task(task_id) if isinstance(task_id, int) else [])
-        return True
 
     def _claim(self, task_id: int) -> Task:
         run_state = self._run_state
