@@ -93,25 +93,21 @@ class Interrupts:
     def _until_next_look(self) -> float:
         """Return after how many seconds to look at the files if no signal comes.
 
-        It is the long time only if a supervisor watched already before the last look: it sends no signal for a change
-        from before it watched.
+        It is the long time only if a supervisor lives, does not hang, and is notified of changes of files, and if that
+        was so at the last look already: it sends no signal for a change from before it watched.
         """
-        was_calm, self._was_calm = self._was_calm, self._is_calm()
-        return CALM_SWEEP_INTERVAL if was_calm and self._was_calm else SWEEP_INTERVAL
-
-    def _is_calm(self) -> bool:
-        """Return True if a supervisor lives, does not hang, and is notified of changes of files."""
         team = self._run_state.team
         try:
-            if not leases.is_held(team.notifier_lock):
-                return False
+            is_calm = leases.is_held(team.notifier_lock)
         except StorageError:
-            return False
-        if self._supervisor is None and (found := supervisor_client.open_supervisor(team)) is not None:
+            is_calm = False
+        if is_calm and self._supervisor is None and (found := supervisor_client.open_supervisor(team)) is not None:
             # Its end wakes this worker up.
             self._supervisor, pidfd = found
             asyncio.get_running_loop().add_reader(pidfd, self._on_supervisor_end, pidfd)
-        return self._supervisor is not None and supervisor_client.silent_for(self._supervisor) is None
+        is_calm = is_calm and self._supervisor is not None and supervisor_client.silent_for(self._supervisor) is None
+        was_calm, self._was_calm = self._was_calm, is_calm
+        return CALM_SWEEP_INTERVAL if was_calm and self._was_calm else SWEEP_INTERVAL
 
     def _on_supervisor_end(self, pidfd: int) -> None:
         asyncio.get_running_loop().remove_reader(pidfd)
@@ -169,20 +165,6 @@ class Interrupts:
             await asyncio.sleep(_MAIL_POLL)
         raise WorkerExit("shutdown", 0)
 
-    async def _await_mail(self, ident: str) -> None:
-        """Wait until the mailbox has the message with this id, at most `MAIL_TIMEOUT`."""
-        run_state, loop = self._run_state, asyncio.get_running_loop()
-        known, cursor, deadline = (
-            run_state.conversation.known,
-            run_state.conversation.cursor,
-            loop.time() + MAIL_TIMEOUT,
-        )
-        while ident not in known and loop.time() < deadline:
-            arrived = mailbox.read(run_state.team, run_state.name, cursor).messages
-            if any(each.id == ident for each in arrived):
-                return
-            await asyncio.sleep(_MAIL_POLL)
-
     def pending_interrupts(self) -> list[Message]:
         """Return the unread interrupts of the operator and the lead; those of other agents are ordinary mail."""
         run_state = self._run_state
@@ -229,7 +211,17 @@ class Interrupts:
         woken = asyncio.ensure_future(self.wait())
         try:
             while not task.done():
-                await self._check(waiting=waiting, interruptible=interruptible)
+                self.check_leave()
+                if waiting:
+                    await self.accept_shutdown()
+                try:
+                    if interruptible and self.pending_interrupts():
+                        raise Interrupted
+                except StorageError:
+                    # A reply that is under way is paid: it is not cancelled because the mail cannot be read for a
+                    # moment.
+                    if waiting:
+                        raise
                 await asyncio.wait({task, woken}, return_when=asyncio.FIRST_COMPLETED)
                 if woken.done():
                     woken = asyncio.ensure_future(self.wait())
@@ -250,34 +242,23 @@ class Interrupts:
             Interrupted: The agent must read its mail. The caller must cancel the request.
             WorkerExit: The run ends. The request stays open until the run is finalized.
         """
-        self._run_state.show("waiting", doing, waiting_for=request.id)
+        run_state, loop = self._run_state, asyncio.get_running_loop()
+        run_state.show("waiting", doing, waiting_for=request.id)
         # A file that is damaged while the agent waits decides nothing.
-        file = self._run_state.team.request(request.id).watch()
+        file = run_state.team.request(request.id).watch()
 
         async def closed() -> Request:
-            while True:
-                current = file.get()
-                if current is not None and current.status != "pending":
-                    if current.status in ("approved", "rejected", "answered"):
-                        # So that it is not read later than what follows from it.
-                        await self._await_mail(requests.response_id(current))
-                    return current
+            while (current := file.get()) is None or current.status == "pending":
                 await self.wait()
+            # The mail about a decision must not be read later than what follows from it.
+            ident, deadline = requests.response_id(current), loop.time() + MAIL_TIMEOUT
+            known, cursor = run_state.conversation.known, run_state.conversation.cursor
+            is_decided = current.status in ("approved", "rejected", "answered")
+            while is_decided and ident not in known and loop.time() < deadline:
+                arrived = mailbox.read(run_state.team, run_state.name, cursor).messages
+                if any(each.id == ident for each in arrived):
+                    break
+                await asyncio.sleep(_MAIL_POLL)
+            return current
 
         return await self.run_interruptibly(closed(), waiting=True)
-
-    async def _check(self, *, waiting: bool, interruptible: bool) -> None:
-        self.check_leave()
-        if waiting:
-            await self.accept_shutdown()
-        if not interruptible:
-            return
-        try:
-            interrupts = self.pending_interrupts()
-        except StorageError:
-            if waiting:
-                raise
-            # A reply that is under way is paid: it is not cancelled because the mail cannot be read for a moment.
-            return
-        if interrupts:
-            raise Interrupted
