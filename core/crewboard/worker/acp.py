@@ -203,7 +203,17 @@ def read_update(update: Json) -> Update | None:
     kind = _text(update.get("sessionUpdate"))
     match kind:
         case "agent_message_chunk" | "agent_thought_chunk" | "user_message_chunk":
-            return _read_chunk(kind, update)
+            content = _object(update.get("content"))
+            if content.get("type") != "text":
+                return Line(f"{kind} of the type {_text(content.get('type'))}")
+            said: Literal["text", "thought", "note", "user"] = "text"
+            if kind != "agent_message_chunk":
+                said = "user" if kind == "user_message_chunk" else "thought"
+            elif _object(_object(update.get("_meta")).get("claudeCode")).get("kind"):
+                # The adapter's own words, which are no answer of the model: a notice, or a server of tools that did not
+                # start.
+                said = "note"
+            return Said(said, _text(content.get("text")), _text(update.get("messageId")))
         case "tool_call" | "tool_call_update":
             return read_call(update) or Line(f"{kind} without an id")
         case "plan":
@@ -224,20 +234,6 @@ def read_update(update: Json) -> Update | None:
             resets = _amount(limit.get("resetsAt")) if limit.get("status") == "rejected" else None
             return Filled(used, size, usd, _text(meta.get("_claude/model")), resets)
     return None if kind in _SILENT else Line(f"{kind or 'an update without a kind'}")
-
-
-def _read_chunk(kind: str, update: Json) -> Update:
-    content, message = _object(update.get("content")), _text(update.get("messageId"))
-    text = _text(content.get("text"))
-    if content.get("type") != "text":
-        return Line(f"{kind} of the type {_text(content.get('type'))}")
-    if kind == "user_message_chunk":
-        return Said("user", text, message)
-    if kind == "agent_thought_chunk":
-        return Said("thought", text, message)
-    # The adapter's own words, which are no answer of the model: a notice, or a server of tools that did not start.
-    is_note = bool(_object(_object(update.get("_meta")).get("claudeCode")).get("kind"))
-    return Said("note" if is_note else "text", text, message)
 
 
 _FENCED = re.compile(r"\A(`{3,})\w*\n(.*)\n\1\s*\Z", re.DOTALL)

@@ -107,28 +107,24 @@ class CountedReply:
         try:
             self._http.receive_data(data)
             while isinstance(event := self._http.next_event(), h11.Event):
-                self._take(event)
+                if isinstance(event, h11.Response):
+                    named = dict(event.headers)
+                    self._is_stream = b"text/event-stream" in named.get(b"content-type", b"").lower()
+                    self.is_over = event.status_code != HTTPStatus.OK or b"content-encoding" in named
+                elif isinstance(event, h11.Data) and not self.is_over:
+                    self._body += event.data
+                    *lines, self._body = self._body.split(b"\n") if self._is_stream else [self._body]
+                    for line in lines:
+                        if line.startswith(b"data:"):
+                            self._look_into(line[5:])
+                    if len(self._body) > _MOST_COUNTED:
+                        self.is_over = True
+                        self._body.clear()
+                elif isinstance(event, h11.EndOfMessage):
+                    # The connection may stay open for more.
+                    self.end()
         except h11.RemoteProtocolError:
             self.is_over = True
-
-    def _take(self, event: h11.Event) -> None:
-        if isinstance(event, h11.Response):
-            named = dict(event.headers)
-            self._is_stream = b"text/event-stream" in named.get(b"content-type", b"").lower()
-            self.is_over = event.status_code != HTTPStatus.OK or b"content-encoding" in named
-        elif isinstance(event, h11.Data) and not self.is_over:
-            self._body += event.data
-            if self._is_stream:
-                *lines, self._body = self._body.split(b"\n")
-                for line in lines:
-                    if line.startswith(b"data:"):
-                        self._look_into(line[5:])
-            if len(self._body) > _MOST_COUNTED:
-                self.is_over = True
-                self._body.clear()
-        elif isinstance(event, h11.EndOfMessage):
-            # The connection may stay open for more.
-            self.end()
 
     def end(self) -> None:
         """Note that the reply has ended; if it was not streamed, read its model and tokens now."""

@@ -136,7 +136,7 @@ class EngineLife(Life):
                     return
                 self._interrupts.check_leave()
                 inbox.take_in(self._run_state)
-                await self._take_turn(await self._ready())
+                await self._take_turn()
             except RestartError:
                 self._note_untold()
                 await self._end_engine()
@@ -157,9 +157,12 @@ class EngineLife(Life):
                 self._note_untold()
                 # Whether the session has what was sent is found when it is loaded again.
                 await self._end_engine()
-                text = self._describe(error)
+                text, code = str(error).removeprefix("Internal error: "), _code_of(error)
+                text = f"{self._known.title} failed: {redact(text)}"
+                if code == ExitCode.CREDENTIALS and self._known.log_in:
+                    text += f"; log in with {self._known.log_in}, or set {self._known.keys[0]}"
                 if error.kind not in _UNAVAILABLE or not await self._wait_for_api(text, resets):
-                    self._fail(text, _code_of(error))
+                    self._fail(text, code)
 
     def _fail(self, text: str, code: ExitCode) -> None:
         self._refused, self._refused_since = 0, 0.0
@@ -198,12 +201,6 @@ class EngineLife(Life):
             await self._interrupts.run_interruptibly(until_then(), waiting=True)
         return True
 
-    def _describe(self, error: EngineError) -> str:
-        text = f"{self._known.title} failed: {redact(str(error).removeprefix('Internal error: '))}"
-        if _code_of(error) == ExitCode.CREDENTIALS and self._known.log_in:
-            text += f"; log in with {self._known.log_in}, or set {self._known.keys[0]}"
-        return text
-
     async def _fail_after(self, error: EngineGoneError) -> None:
         """Clean up after an engine that is gone. After several ends, wait as for its API, or fail the assignment."""
         self._starts += 1
@@ -234,23 +231,13 @@ class EngineLife(Life):
 
     # The engine as a process.
 
-    async def _ready(self) -> Engine:
-        """Return the running engine with its session; start it first if none runs, or the agent's rights have changed.
+    async def _start(self) -> Engine:
+        """Start the engine, and return it with its session.
 
         Raises:
             EngineError: The engine refuses.
             EngineGoneError: The engine could not be started, or has ended.
-            Interrupted: The agent must read its mail.
-            WorkerExit: The run ends.
         """
-        process = self._process
-        if process.engine is not None and not process.has_ended and process.fits:
-            return process.engine
-        await self._end_engine()
-        self._run_state.show("working", f"starts {self._known.title}", timeout=START_TIMEOUT)
-        return await self._interrupts.run_interruptibly(self._start())
-
-    async def _start(self) -> Engine:
         known, self._is_loading = self._known, False
         try:
             engine, tools = await self._process.start()
@@ -339,21 +326,28 @@ class EngineLife(Life):
 
     # A turn.
 
-    async def _take_turn(self, engine: Engine) -> None:
+    async def _take_turn(self) -> None:
         """Send the texts that the engine does not have yet, handle the turn until it ends, and act on its reply.
+
+        The engine is started first if none runs, or the agent's rights have changed.
 
         Raises:
             EngineError: The turn failed.
-            EngineGoneError: The engine has ended.
+            EngineGoneError: The engine could not be started, or has ended.
             RestartError: The engine has to start again.
             Interrupted: The agent must read its mail.
             WorkerExit: The run ends.
         """
-        run_state = self._run_state
+        run_state, process = self._run_state, self._process
+        engine = process.engine
+        if engine is None or process.has_ended or not process.fits:
+            await self._end_engine()
+            run_state.show("working", f"starts {self._known.title}", timeout=START_TIMEOUT)
+            engine = await self._interrupts.run_interruptibly(self._start())
         if not run_state.conversation.untaken:
-            self._run_state.tell(_GO_ON)
+            run_state.tell(_GO_ON)
         who = await self._introduction() if self._is_new else ""
-        turn = self._turn = Turn(engine, self._process, self._context, self._log, who)
+        turn = self._turn = Turn(engine, process, self._context, self._log, who)
         ended = await self._interrupts.run_interruptibly(turn.listen())
         if turn.failure:
             is_later = any(each in turn.failure for each in self._known.unavailable)

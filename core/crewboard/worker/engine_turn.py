@@ -589,7 +589,12 @@ class Turn:
             return
         if update.printed:
             self._run_state.stream(update.printed)
-        if update.id not in self._begun and (_is_whole(call) or is_over or call.status == "in_progress"):
+        # A call is journalled once its input is known: the engine may tell it in pieces. One that leaves the plan mode
+        # is journalled with the request for approval.
+        is_whole = bool(call.input) and call.kind != "switch_mode"
+        if call.kind == "edit":
+            is_whole = call.diff is not None or not {"content", "new_string"}.isdisjoint(call.input)
+        if update.id not in self._begun and (is_whole or is_over or call.status == "in_progress"):
             self._begin(call)
         if is_over and update.id in self._run_state.conversation.started:
             self._log.end(call.id, Outcome(call.output or call.printed, is_error=call.status == "failed"))
@@ -852,13 +857,3 @@ async def _run_until(
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
     return task
-
-
-def _is_whole(call: Call) -> bool:
-    """Return True if the input of a call is known, so that it can be journalled: the engine may tell it in pieces.
-
-    A call that leaves the plan mode is journalled with the request for approval.
-    """
-    if call.kind == "edit":
-        return call.diff is not None or not {"content", "new_string"}.isdisjoint(call.input)
-    return bool(call.input) and call.kind != "switch_mode"

@@ -185,21 +185,34 @@ def find_declaration(workspace: Path, home: Path, own: Path | None = None) -> Pa
     for path in files:
         follows = not any(path.is_relative_to(each) for each in writable)
         try:
-            text = _read(path, follows=follows)
-            if text is not None and SERVER in _servers_in(path, text):
+            if SERVER in _servers_in(path, follows=follows):
                 return path
         except (BadDataError, OSError, ValueError, RecursionError):
             return path
     return None
 
 
-def _servers_in(path: Path, text: str) -> Collection[str]:
-    """Return the names of the MCP servers that a settings file declares, from its `text`.
+def _servers_in(path: Path, *, follows: bool) -> Collection[str]:
+    """Return the names of the MCP servers that a settings file declares; none if there is no file.
 
     Raises:
-        BadDataError: An `.mcp.json` is not valid.
-        ValueError: The file is not valid JSON or TOML.
+        BadDataError: The path is no regular file, is too large, or is behind a link and not `follows`: in the sandbox
+            the link may lead to another file. Or an `.mcp.json` is not valid.
+        OSError: The file cannot be read.
+        ValueError: The file is not valid JSON or TOML, or not UTF-8.
     """
+    try:
+        opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        if not follows and (path.is_symlink() or path.parent.is_symlink()):
+            raise BadDataError(f"{path} is behind a link") from None
+        return ()
+    with os.fdopen(opened, "rb") as file:
+        about = os.fstat(opened)
+        is_linked = not follows and os.path.realpath(path) != str(path)
+        if is_linked or not stat.S_ISREG(about.st_mode) or about.st_size > _LARGEST_SETTINGS:
+            raise BadDataError(f"{path} cannot be used")
+        text = file.read().decode()
     if path.name == mcp_servers.FILE:
         found = mcp_servers.parse(text)
         return {*found.servers, *found.invalid}
@@ -208,29 +221,6 @@ def _servers_in(path: Path, text: str) -> Collection[str]:
         parts = (settings, *_object(settings.get("projects")).values())
         return {name for each in parts for name in _object(_object(each).get("mcpServers"))}
     return _object(tomllib.loads(text).get("mcp_servers"))
-
-
-def _read(path: Path, *, follows: bool) -> str | None:
-    """Return the text of a file; None if there is no file.
-
-    Raises:
-        BadDataError: The path is no regular file, is too large, or is behind a link and not `follows`: in the sandbox
-            the link may lead to another file.
-        OSError: The file cannot be read.
-        ValueError: The file is not UTF-8.
-    """
-    try:
-        opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except (FileNotFoundError, NotADirectoryError):
-        if not follows and (path.is_symlink() or path.parent.is_symlink()):
-            raise BadDataError(f"{path} is behind a link") from None
-        return None
-    with os.fdopen(opened, "rb") as file:
-        about = os.fstat(opened)
-        is_linked = not follows and os.path.realpath(path) != str(path)
-        if is_linked or not stat.S_ISREG(about.st_mode) or about.st_size > _LARGEST_SETTINGS:
-            raise BadDataError(f"{path} cannot be used")
-        return file.read().decode()
 
 
 def _object(value: Any) -> Json:  # noqa: ANN401  any value of a file
