@@ -142,16 +142,13 @@ def _sent_back(blocks: list[Block], stale: int, *, ended: bool, unsigned: bool, 
         sent = [block for block in sent if block.get("id") not in waiting]
     while sent and (is_thinking(sent[-1]) or sent[-1].get("type") == "fallback"):
         sent.pop()
-    return [_with_citations_as_taken(block) for block in sent]
-
-
-def _with_citations_as_taken(block: Block) -> Block:
-    """Return a block without the `file_id` of its citations, which the API sends but does not take back."""
-    cited = block.get("citations")
-    if not isinstance(cited, list):
-        return block
-    kept = [{k: v for k, v in each.items() if k != "file_id"} if isinstance(each, dict) else each for each in cited]
-    return {**block, "citations": kept}
+    for block in sent:
+        if isinstance(cited := block.get("citations"), list):
+            # The API sends a `file_id` in citations, but does not take it back.
+            block["citations"] = [
+                {k: v for k, v in each.items() if k != "file_id"} if isinstance(each, dict) else each for each in cited
+            ]
+    return sent
 
 
 def _waiting_calls(blocks: Iterable[Block]) -> set[str]:
@@ -772,10 +769,8 @@ class Conversation:
         self.pause = max(self.pause, event.seconds or 0)
         self.task = event.task
         start, kept = self.started.pop(event.tool_use_id, None), self._kept.pop(event.tool_use_id, None)
-        if start is not None and start.deviates:
-            self._count_deviation(start, event)
-        if start is not None and start.file is not None and not event.is_error:
-            self._note_change(start.file, kept, event.ts)
+        if start is not None:
+            self._note_effects(start, event, kept)
         for ident in event.consumed:
             self.consumed.add(ident)
             self.deferred.pop(ident, None)
@@ -809,27 +804,29 @@ class Conversation:
         else:
             self.repeats, self.loop_was_told = 1, False
 
-    def _count_deviation(self, start: ToolStart, event: ToolResult) -> None:
-        """Count a call that the plan does not name, unless it is a file call that changed nothing."""
+    def _note_effects(self, start: ToolStart, event: ToolResult, kept: str | None) -> None:
+        """Count a call that the plan does not name, unless it is a file call that changed nothing; note a changed file.
+
+        `kept` is the id by which the change of the file can be undone, if there is one.
+        """
+        plan = self.assignment.plan if self.assignment is not None else None
         failed = event.is_error and event.name != "bash" and event.seconds is not None
-        if not failed and self.assignment is not None and self.assignment.plan is not None:
-            before = self.deviations or Deviations(plan=self.assignment.plan.id)
+        if start.deviates and not failed and plan is not None:
+            before = self.deviations or Deviations(plan=plan.id)
             call = first_line(redact(describe_call(start.name, start.input)), _MOST_CALL)
             calls = [*before.calls, call][-_MOST_DEVIATIONS:]
             self.deviations = Deviations(plan=before.plan, count=before.count + 1, calls=calls)
-
-    def _note_change(self, file: str, kept: str | None, at: float) -> None:
-        """Note that a call changed a file, and `kept`, the id by which the change can be undone, if there is one."""
-        if self.work is not None:
+        file = start.file
+        if file is not None and not event.is_error and self.work is not None:
             files = dict(self.work.files)
             newest = {**self.work.newest, **({file: kept} if kept is not None else {})}
             # Last in the order, so that the oldest ones are left out first.
-            files[file] = files.pop(file, at)
+            files[file] = files.pop(file, event.ts)
             left_out = list(files)[:-_MOST_FILES]
             for path in left_out:
                 del files[path]
                 newest.pop(path, None)
-            self.last_changes[file] = at
+            self.last_changes[file] = event.ts
             self._update_work(files=files, newest=newest)
 
     def _end_loop(self) -> None:
