@@ -573,27 +573,23 @@ def call_in_text(text: str, tools: list[dict[str, Any]]) -> str | None:
 
 def _offered_in(call: re.Match[str], offered: set[str]) -> str | None:
     """Return the name of the tool in a call that a model wrote as text; None if it is none of those `offered`."""
-    if (text := call["fenced"] or call["bare"]) is not None:
-        names = _names_in_json(text)
-    else:
+    if (text := call["fenced"] or call["bare"]) is None:
         body = call["tagged"] or call["function"] or call["listed"] or ""
         names = ["".join(each.groups("")) for each in _WRITTEN_NAME.finditer(body)]
+    else:
+        try:
+            said = json.loads(text)
+        except (ValueError, RecursionError):
+            return None
+        listed = [_object(each) for each in (said if isinstance(said, list) else [said])]
+        calls = [_object(each.get("function")) or each for each in listed]
+        # Any other JSON names no tool.
+        are_calls = all(
+            isinstance(each.get("name"), str) and _INPUTS & each.keys() and each.keys() <= _PARTS_OF_CALL
+            for each in calls
+        )
+        names = [each["name"] for each in calls] if are_calls else []
     return next((each for name in names if (each := name.removeprefix("functions.")) in offered), None)
-
-
-def _names_in_json(text: str) -> list[str]:
-    """Return the names of the tools in JSON that is a call or a list of calls; an empty list for any other text."""
-    try:
-        said = json.loads(text)
-    except (ValueError, RecursionError):
-        return []
-    calls = [
-        _object(_object(each).get("function")) or _object(each) for each in (said if isinstance(said, list) else [said])
-    ]
-    are_calls = all(
-        isinstance(each.get("name"), str) and _INPUTS & each.keys() and each.keys() <= _PARTS_OF_CALL for each in calls
-    )
-    return [each["name"] for each in calls] if are_calls else []
 
 
 _CACHED_BLOCKS = frozenset({"text", "image", "document", "tool_use", "tool_result"})

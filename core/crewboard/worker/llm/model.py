@@ -6,6 +6,7 @@
 import asyncio
 import contextlib
 import hashlib
+import itertools
 import json
 import random
 import re
@@ -673,21 +674,14 @@ def _without(content: list[dict[str, Any]], left_out: Collection[str]) -> list[d
     if _IS_ERROR in left_out:
         content = [{name: each for name, each in block.items() if name != _IS_ERROR} for block in content]
     if _ODD_IDS in left_out:
-        content = [_with_plain_ids(block) for block in content]
+        content = [dict(block) for block in content]
+        for block, name in itertools.product(content, ("id", "tool_use_id")):
+            if name in block and not _PLAIN_ID.fullmatch(block[name]):
+                # The same for a call and its result.
+                block[name] = f"toolu_{hashlib.sha256(block[name].encode()).hexdigest()[:24]}"
     if _BLOCKS_OF_TEXT in left_out and all(block["type"] == "text" for block in content):
         return "\n\n".join(block["text"] for block in content)
     return content
-
-
-def _with_plain_ids(block: dict[str, Any]) -> dict[str, Any]:
-    """Return a block with each id of a call that has other characters than the API takes replaced by a hash of it."""
-    odd = {
-        name: block[name] for name in ("id", "tool_use_id") if name in block and not _PLAIN_ID.fullmatch(block[name])
-    }
-    return {
-        **block,
-        **{name: f"toolu_{hashlib.sha256(ident.encode()).hexdigest()[:24]}" for name, ident in odd.items()},
-    }
 
 
 def _unstorable(reply: Reply) -> Refusal | None:
