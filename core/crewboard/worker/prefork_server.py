@@ -94,28 +94,18 @@ def _serve(control: socket.socket) -> socket.socket | None:
             return None
         # If there is no room for a process, the supervisor sees that the socket closes.
         with contextlib.suppress(OSError):
-            if _fork_twice():
+            # A child that forks in turn and exits. The worker is the grandchild.
+            if child := os.fork():
+                os.waitpid(child, 0)
+            else:
+                try:
+                    if os.fork():
+                        os._exit(0)
+                except OSError:
+                    # Only the server may go on from here.
+                    os._exit(1)
                 return socket.socket(fileno=descriptors[0])
         os.close(descriptors[0])
-
-
-def _fork_twice() -> bool:
-    """Fork a child that forks in turn and exits; return True in the grandchild, False in the server.
-
-    Raises:
-        OSError: The server cannot fork. If the child cannot, there is no grandchild and no error.
-    """
-    child = os.fork()
-    if child:
-        os.waitpid(child, 0)
-        return False
-    try:
-        if os.fork():
-            os._exit(0)
-    except OSError:
-        # Only the server may go on from here.
-        os._exit(1)
-    return True
 
 
 def _receive(connection: socket.socket) -> "SpawnRequest":
