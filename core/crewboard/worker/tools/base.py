@@ -7,7 +7,7 @@ import socket
 import sys
 import traceback
 from base64 import b64decode
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -200,23 +200,7 @@ class FileToolClient:
 
         If `keep` is given, the tool changes a file, and `keep` is called with the change before it is made.
         """
-        async with self._server() as server:
-            limits = self.sandbox.file_limits(writing=name in WRITE_TOOLS)
-            request = {"name": name, "limits": limits, "input": arguments}
-            if keep is not None:
-                reply = await server.request({**request, "plan": True}, self._timeout)
-                if reply["is_error"]:
-                    return _outcome(reply)
-                keep(PlannedChange(**reply["planned"]))
-                request = {"name": "make", "limits": limits, "input": {}}
-            return _outcome(await server.request(request, self._timeout))
-
-    @contextlib.asynccontextmanager
-    async def _server(self) -> AsyncIterator[_Server]:
-        """Take a free server for the time of a `with` block.
-
-        If none gets free soon, start another one, up to `MAX_SERVERS`. It is ended once no call waits for a server.
-        """
+        # If no server gets free soon, start another one, which is ended once no call waits for a server.
         self._waiting += 1
         try:
             async with asyncio.timeout(_BUSY_WAIT):
@@ -230,7 +214,15 @@ class FileToolClient:
         finally:
             self._waiting -= 1
         try:
-            yield server
+            limits = self.sandbox.file_limits(writing=name in WRITE_TOOLS)
+            request = {"name": name, "limits": limits, "input": arguments}
+            if keep is not None:
+                reply = await server.request({**request, "plan": True}, self._timeout)
+                if reply["is_error"]:
+                    return _outcome(reply)
+                keep(PlannedChange(**reply["planned"]))
+                request = {"name": "make", "limits": limits, "input": {}}
+            return _outcome(await server.request(request, self._timeout))
         finally:
             if server is self._first or self._waiting:
                 self._free.put_nowait(server)

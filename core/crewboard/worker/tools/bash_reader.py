@@ -114,35 +114,27 @@ def commands_in(text: str, depth: int = 0) -> Iterator[list[str | None]]:
     reader.read_commands("")
     for words in reader.found:
         yield words
-        yield from _wrapped(words, depth)
-
-
-def _wrapped(words: list[str | None], depth: int) -> Iterator[list[str | None]]:
-    """Yield the commands that a program may run because they are among its arguments.
-
-    Raises:
-        UnclearCommandError: It is not certain what the program runs.
-    """
-    _require_clear(words)
-    name, given = posixpath.basename(words[0] or ""), words[1:]
-    if name not in _WRAPPERS:
-        return
-    if len(words) > _MOST_WORDS:
-        raise UnclearCommandError(f"{name} has too many arguments")
-    _require_plain_options(name, given)
-    # These read more arguments from another process, and put them in other places, too.
-    more = [None] if name in ("parallel", "xargs") else []
-    replaced = ("{",) if name == "parallel" else ("{}",) if name == "find" else ()
-    filled = [None if word and any(each in word for each in replaced) else word for word in words]
-    for index, word in enumerate(words[1:], start=1):
-        if name != "find" or words[index - 1] in _FIND_RUNS or word is None:
-            _require_clear(filled[index:])
-            yield [*filled[index:], *more]
-    texts = [word for word in given if word is not None and _IS_TEXT.search(word)]
-    if name == "eval":
-        texts.append(" ".join(word or "" for word in given))
-    for text in texts:
-        yield from commands_in(text, depth + 1)
+        _require_clear(words)
+        name, given = posixpath.basename(words[0] or ""), words[1:]
+        if name not in _WRAPPERS:
+            continue
+        # A program that may run commands because they are among its arguments.
+        if len(words) > _MOST_WORDS:
+            raise UnclearCommandError(f"{name} has too many arguments")
+        _require_plain_options(name, given)
+        # These read more arguments from another process, and put them in other places, too.
+        more = [None] if name in ("parallel", "xargs") else []
+        replaced = ("{",) if name == "parallel" else ("{}",) if name == "find" else ()
+        filled = [None if word and any(each in word for each in replaced) else word for word in words]
+        for index, word in enumerate(given, start=1):
+            if name != "find" or words[index - 1] in _FIND_RUNS or word is None:
+                _require_clear(filled[index:])
+                yield [*filled[index:], *more]
+        texts = [word for word in given if word is not None and _IS_TEXT.search(word)]
+        if name == "eval":
+            texts.append(" ".join(word or "" for word in given))
+        for each in texts:
+            yield from commands_in(each, depth + 1)
 
 
 def _require_clear(words: list[str | None]) -> None:

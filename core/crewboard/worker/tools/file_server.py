@@ -306,15 +306,6 @@ def plan_edit(workspace: Workspace, path: str, **given: Any) -> Change:
     return Change(place, state, data, f"edited {path} ({several}+{added} −{removed} lines)")
 
 
-def _make(workspace: Workspace, change: Change | None) -> Done:
-    if change is None:
-        raise RefusedError("no change is planned")
-    if workspace.state(change.place) != change.state:
-        raise RefusedError(f"{change.place.given} was changed by another program just now; read it again")
-    workspace.write(change.place, change.data)
-    return Done(change.said, change.created)
-
-
 def _describe(workspace: Workspace, change: Change) -> dict[str, Any]:
     """Return the fields of `base.PlannedChange`, with which the worker can undo a planned change later."""
     before, lost = workspace.read_before(change.place)
@@ -388,14 +379,6 @@ def _matcher(pattern: str) -> Callable[[str], bool]:
     return matches
 
 
-def _compiled(expression: str, pattern: str, flags: int = 0) -> re.Pattern[str]:
-    try:
-        return re.compile(expression, flags)
-    except (re.error, OverflowError) as error:
-        hint = "; put a backslash before a character that stands for itself, such as \\( or \\["
-        raise RefusedError(f"{pattern!r} is not a valid pattern: {error}{hint}") from None
-
-
 class GrepOptions(NamedTuple):
     """The options of a call of grep in addition to pattern and path; see `files.Grep`."""
 
@@ -416,7 +399,11 @@ def grep(workspace: Workspace, pattern: str, path: str = ".", **options: Any) ->
         RefusedError: The expression, the path or the file type is not valid.
     """
     how = GrepOptions(**options)
-    expression = _compiled(pattern, pattern, re.IGNORECASE if how.ignore_case else 0)
+    try:
+        expression = re.compile(pattern, re.IGNORECASE if how.ignore_case else 0)
+    except (re.error, OverflowError) as error:
+        hint = "; put a backslash before a character that stands for itself, such as \\( or \\["
+        raise RefusedError(f"{pattern!r} is not a valid pattern: {error}{hint}") from None
     place = workspace.resolve(path)
     if how.type and how.type not in TYPES:
         known = ", ".join(sorted(TYPES))
@@ -563,21 +550,18 @@ def list_dir(workspace: Workspace, path: str = ".") -> str:
     Raises:
         RefusedError: The path is not valid, or names no folder.
     """
+    names = []
     with workspace.open_folder(workspace.resolve(path)) as folder, os.scandir(folder) as listing:
-        entries = sorted(listing, key=lambda entry: entry.name)
-        names = [
-            escape_name(entry.name) + ("/" if _is_folder(entry) else "") for entry in entries if entry.name != HIDDEN
-        ]
+        for entry in sorted(listing, key=lambda entry: entry.name):
+            if entry.name == HIDDEN:
+                continue
+            try:
+                is_folder = entry.is_dir()
+            except OSError:
+                # A link that leads back to itself.
+                is_folder = False
+            names.append(escape_name(entry.name) + ("/" if is_folder else ""))
     return _bounded(names, MAX_PATHS, "entries") or "(an empty directory)"
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    """Return True if an entry is a folder, or a link to one."""
-    try:
-        return entry.is_dir()
-    except OSError:
-        # A link that leads back to itself.
-        return False
 
 
 _OPERATIONS: dict[str, Callable[..., str | Done]] = {
@@ -603,8 +587,16 @@ def answer(workspace: Workspace, request: dict[str, Any]) -> dict[str, Any]:
             if request.get("plan"):
                 workspace.planned = change
                 return {"is_error": False, "content": "", "planned": _describe(workspace, change)}
-        found = _OPERATIONS[name](workspace, **given) if name in _OPERATIONS else _make(workspace, change)
-        done = found if isinstance(found, Done) else Done(found)
+        if name in _OPERATIONS:
+            found = _OPERATIONS[name](workspace, **given)
+            done = found if isinstance(found, Done) else Done(found)
+        elif change is None:
+            raise RefusedError("no change is planned")
+        elif workspace.state(change.place) != change.state:
+            raise RefusedError(f"{change.place.given} was changed by another program just now; read it again")
+        else:
+            workspace.write(change.place, change.data)
+            done = Done(change.said, change.created)
         more = {"media": done.media} if done.media else {}
         return {"is_error": False, "content": done.content, "created": done.created, **more}
     except MissingError as missing:

@@ -350,6 +350,7 @@ class _Connection:
 
     async def _serve(self) -> None:
         from mcp.client.client import Client
+        from mcp.shared.exceptions import MCPError
         from mcp_types import Implementation
 
         self.problem, self._has_answered = None, False
@@ -364,7 +365,11 @@ class _Connection:
                 await self._stop.wait()
         # The SDK and what it uses raise many kinds of errors, some of them in groups. No server ends the run.
         except Exception as error:  # noqa: BLE001
-            self._has_answered = self._service is not None and _is_answer(error)
+            first = _first(error)
+            # The server answered with an error, or with what the SDK does not take. RuntimeError is of a version of the
+            # protocol that the SDK does not speak.
+            is_answer = isinstance(first, ValidationError | RuntimeError | MCPError) and not _is_closed(first)
+            self._has_answered = self._service is not None and is_answer
             self.problem = f"{'its answer cannot be used: ' * self._has_answered}{_describe(error)}"
         finally:
             self._session = None
@@ -707,15 +712,6 @@ def _is_closed(error: BaseException) -> bool:
 
     # A server may use the same code for errors of its own.
     return isinstance(error, MCPError) and (error.code, error.message) == (CONNECTION_CLOSED, "Connection closed")
-
-
-def _is_answer(error: BaseException) -> bool:
-    """Return True if an error says that a server answered with an error, or with what the SDK does not take."""
-    from mcp.shared.exceptions import MCPError
-
-    first = _first(error)
-    # RuntimeError is of a version of the protocol that the SDK does not speak.
-    return isinstance(first, ValidationError | RuntimeError) or (isinstance(first, MCPError) and not _is_closed(first))
 
 
 def _describe(error: BaseException) -> str:

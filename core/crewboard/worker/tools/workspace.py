@@ -268,7 +268,12 @@ class Workspace:
                     raise RefusedError("there are no results yet") from None
             return Place(given, self._results, real.relative_to(self.results).parts)
         if not real.is_relative_to(self.root):
-            raise RefusedError(f"{given} is outside the workspace {self.root}{self._same_inside(given)}")
+            # The longest end of the path that exists inside.
+            names = [part for part in Path(given).parts if part != "/"]
+            ends = (Path(*names[start:]) for start in range(1, len(names)))
+            same = next((end for end in ends if HIDDEN not in end.parts and os.path.lexists(self.root / end)), None)
+            hint = f"did you mean {same}?" if same else "give a path from its root, such as src/main.py"
+            raise RefusedError(f"{given} is outside the workspace {self.root}; {hint}")
         steps = real.relative_to(self.root).parts
         if _is_in(real, self.limits.hidden):
             raise RefusedError(f"{given} holds credentials or private settings of the user")
@@ -285,15 +290,6 @@ class Workspace:
             literal, unescaped = path / part, path / unescape_name(part)
             path = unescaped if not os.path.lexists(literal) and os.path.lexists(unescaped) else literal
         return path
-
-    def _same_inside(self, given: str) -> str:
-        """Return a hint for a path outside the workspace: the longest end of it that exists inside, if one does."""
-        parts = [part for part in Path(given).parts if part != "/"]
-        for start in range(1, len(parts)):
-            end = Path(*parts[start:])
-            if HIDDEN not in end.parts and os.path.lexists(self.root / end):
-                return f"; did you mean {end}?"
-        return "; give a path from its root, such as src/main.py"
 
     def suggestion(self, place: Place) -> str:
         """Return a hint for a path that does not exist: similar names in its folder, or its name elsewhere.
@@ -535,7 +531,13 @@ class Workspace:
             RefusedError: The place does not exist, or is no folder.
         """
         self.left_out, self.unread = [], []
-        rules = None if ignored else self._rules_above(place)
+        rules: IgnoreRules | None = None
+        if not ignored:
+            rules = IgnoreRules("/".join((*place.steps, "")))
+            # Rules for what is below the folder are in those above it, too.
+            for count in range(len(place.steps)):
+                with self.open_folder(place._replace(steps=place.steps[:count])) as fd:
+                    rules = _with_file(rules, fd, place.steps[:count])
         hidden = tuple(f"{path}/" for path in self.hidden_below(place))
         with self.open_folder(place) as fd:
             for found in self._walk(fd, "", MAX_DEPTH, rules):
@@ -546,14 +548,6 @@ class Workspace:
         """Return the hidden paths below a folder, from there."""
         folder = self.root.joinpath(*place.steps)
         return [str(path.relative_to(folder)) for path in map(Path, self.limits.hidden) if folder in path.parents]
-
-    def _rules_above(self, place: Place) -> IgnoreRules:
-        """Return the rules for what is below a folder that are in the folders above it."""
-        rules = IgnoreRules("/".join((*place.steps, "")))
-        for count in range(len(place.steps)):
-            with self.open_folder(place._replace(steps=place.steps[:count])) as fd:
-                rules = _with_file(rules, fd, place.steps[:count])
-        return rules
 
     def _walk(self, fd: int, prefix: str, depth: int, rules: IgnoreRules | None) -> Iterator[Found]:
         try:
