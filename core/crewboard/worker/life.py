@@ -176,38 +176,34 @@ class Life:
             return
         config = roster.load(self._team)
         lacking = [path for path in config.worktree_copy or () if not os.path.lexists(run_state.workspace / path)]
-        problem = f"worktree_copy: the root has no {', '.join(lacking)}" if lacking else ""
+        problems, tail = [f"worktree_copy: the root has no {', '.join(lacking)}"] if lacking else [], ""
         executes = type_of(run_state.spec.type, run_state.spec.definition).executes
-        command, tail = config.worktree_setup if executes else None, ""
+        command = config.worktree_setup if executes else None
         if command is not None:
-            failed, tail = await self._run_setup(command)
-            problem = "; ".join(filter(None, (problem, failed)))
+            run_state.show_tool(f"sets up its checkout: {command}", shell.CHECK_SECONDS + shell.KILL_GRACE)
+            sandbox = self._file_tools.sandbox
+            setup = shell.run_check(command, sandbox, set(), self._team, self._name, run_state.now)
+            try:
+                finished = await self._interrupts.run_interruptibly(setup)
+            except Interrupted:
+                problems.append(f"worktree_setup `{command}` was interrupted")
+            else:
+                # Imported here because few agents have a worktree.
+                from crewboard.worktrees import snapshot
+
+                try:
+                    await asyncio.to_thread(snapshot.take_after_setup, self._team, self._name, run_state.spec)
+                except (CrewboardError, OSError) as error:
+                    sys.stderr.write(f"{self._name}: no snapshot after the setup of its worktree: {error}\n")
+                if not finished.checked.passed:
+                    problems.append(f"worktree_setup `{command}` failed: {finished.checked.result}")
+                    tail = f"\n{finished.tail}"
+        problem = "; ".join(problems)
         if problem and problem != run_state.status.setup_error:
             self._run_state.tell(f"Your checkout was not set up as it should be. {problem}{tail}")
         run_state.show_setup_error(problem or None)
         if command is not None:
             files.replace_file(mark, command.encode("utf-8", "replace"))
-
-    async def _run_setup(self, command: str) -> tuple[str, str]:
-        """Run the command that sets up a checkout; return what went wrong and the end of its output, or empty texts."""
-        run_state = self._run_state
-        run_state.show_tool(f"sets up its checkout: {command}", shell.CHECK_SECONDS + shell.KILL_GRACE)
-        sandbox = self._file_tools.sandbox
-        setup = shell.run_check(command, sandbox, set(), self._team, self._name, run_state.now)
-        try:
-            finished = await self._interrupts.run_interruptibly(setup)
-        except Interrupted:
-            return f"worktree_setup `{command}` was interrupted", ""
-        # Imported here because few agents have a worktree.
-        from crewboard.worktrees import snapshot
-
-        try:
-            await asyncio.to_thread(snapshot.take_after_setup, self._team, self._name, run_state.spec)
-        except (CrewboardError, OSError) as error:
-            sys.stderr.write(f"{self._name}: no snapshot after the setup of its worktree: {error}\n")
-        if finished.checked.passed:
-            return "", ""
-        return f"worktree_setup `{command}` failed: {finished.checked.result}", f"\n{finished.tail}"
 
     async def _idle(self) -> None:
         """Wait until an assignment begins. Meanwhile show the agent as idle or paused, and approve shutdown requests.
