@@ -7,6 +7,7 @@ import pytest
 
 from crewboard.store import codec, mailbox
 from crewboard_tui.render import table
+from crewboard_tui.render.formats import format_size
 from crewboard_tui.render.lines import Line
 from crewboard_tui.render.table import Column
 from crewboard_tui.views import inbox, message_list
@@ -394,3 +395,14 @@ async def test_a_tick_draws_only_the_rows_that_can_be_seen(empty: Frozen, monkey
         await stage.sees("agent59")
         assert "agent59" in drawn
         assert "agent20" not in drawn
+
+
+@pytest.mark.parametrize(
+    ("count", "shown"),
+    [
+        (999, "999B"), (1_023, "1K"), (1_023_487, "999K"), (1_023_900, "1.0M"), (10_380_902, "9.9M"),
+        (10_440_000, "10M"), (1_048_000_000, "999M"), (1_048_100_000, "1.0G"), (1_073_700_000_000, "1T"),
+    ],
+)  # fmt: skip
+def test_a_size_takes_four_cells(count: int, shown: str) -> None:
+    assert format_size(count) == shown

@@ -308,7 +308,9 @@ class Server:
         """
         copy = self.copy
         if folder is not None:
-            copy = self._folders.setdefault(folder, Copy(self.url, self.team, self.rows, folder))
+            copy = self._folders.get(folder) or self._folders.setdefault(
+                folder, Copy(self.url, self.team, self.rows, folder)
+            )
         return glance_at(copy if self._inside.connection is None else copy.clone())
 
     def note_write(self) -> None:

@@ -87,9 +87,9 @@ def format_size(count: int) -> str:
     """Format a number of bytes in at most four cells: `96M`, `3.9G`."""
     value = float(count)
     for unit in ("B", "K", "M", "G"):
-        # A fourth digit takes the next unit.
-        if value < 1000:  # noqa: PLR2004
-            return f"{value:.1f}{unit}" if value < 10 and unit not in "BK" else f"{value:.0f}{unit}"  # noqa: PLR2004
+        # A fourth digit takes the next unit, also one that comes from rounding.
+        if value < 999.5:  # noqa: PLR2004
+            return f"{value:.1f}{unit}" if value < 9.95 and unit not in "BK" else f"{value:.0f}{unit}"  # noqa: PLR2004
         value /= 1024
     return f"{value:.0f}T"
 
