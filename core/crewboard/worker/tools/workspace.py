@@ -720,12 +720,14 @@ def _overwrite(folder: int, name: str, data: bytes, given: str) -> None:
             if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
                 os.ftruncate(fd, found.st_size)
                 raise
+        left = memoryview(data)
         try:
-            left = memoryview(data)
             while left:
                 left = left[os.write(fd, left) :]
             os.ftruncate(fd, len(data))
         except OSError as error:
+            # Without the reserved room, which holds zero bytes.
+            os.ftruncate(fd, max(len(data) - len(left), found.st_size))
             raise RefusedError(
                 f"{given}: {error.strerror}; it now begins with a part of the new text, and may end in the old one"
             ) from None
