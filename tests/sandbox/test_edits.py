@@ -390,10 +390,13 @@ def test_two_stars_of_glob_stand_for_any_folders(
 
 
 def test_many_stars_are_compared_without_going_back(workspace: Workspace, root: Path) -> None:
-    """With an expression that goes back, each star multiplies the time by the length of the name."""
+    """If a comparison goes back, each star multiplies the time by the length of the name or of the path."""
     (root / ("a" * 200)).write_text("")
+    deep = root / ("a/" * 28)
+    deep.mkdir(parents=True)
+    (deep / "f").write_text("")
     before = time.process_time()
-    for pattern in ("*a*a*a*a*b", "**/*a*a*a*a*b"):
+    for pattern in ("*a*a*a*a*b", "**/*a*a*a*a*b", "**/a/" * 8 + "zzz/f"):
         assert ask(workspace, "glob", pattern=pattern).content.startswith("no file matches")
     assert time.process_time() - before < 1
 
@@ -406,6 +409,7 @@ IGNORED = {
     "a backslash": ("a\\\\b.txt", {"ab.txt"}, {"a\\b.txt"}),
     "a star that is none": ("\\*\r", {"a"}, {"*"}),
     "behind a byte order mark": ("\ufeffa.txt", {"b.txt"}, {"a.txt"}),
+    "many folders": ("**/**/**/**/a/**/a.txt", {"a.txt"}, {"a/a.txt", "a/b/a.txt"}),
     "what begins with a sign": ("\\!a\n\\#a", {"a"}, {"!a", "#a"}),
 }
 
@@ -417,6 +421,7 @@ def test_grep_reads_gitignore_as_git_does(
 ) -> None:
     (root / ".gitignore").write_text(f"{rules}\n", newline="")
     for name in kept | ignored:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text("needle\n")
     assert set(ask(workspace, "grep", pattern="needle", names_only=True).content.split("\n")) == kept
 

@@ -48,9 +48,6 @@ MAX_IGNORE_FILE = 256 * 1024
 MAX_IGNORE_RULES = 1000
 """Lines of a `.gitignore` file that are used."""
 
-MAX_ANY_FOLDERS = 3
-"""The most `**` in a rule of a `.gitignore` file; rules with more are not used, as they take long to compare."""
-
 HIDDEN = ".crewboard"
 SKIPPED = frozenset(
     {HIDDEN, ".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv", ".mypy_cache", ".ruff_cache"}
@@ -176,9 +173,8 @@ class IgnoreRules(NamedTuple):
                 continue
             parts = tuple(_ESCAPE_OR_SET.sub(_as_fnmatch, step) for step in pattern.strip("/").split("/"))
             is_anchored = "/" in pattern.rstrip("/")
-            if parts.count("**") <= MAX_ANY_FOLDERS:
-                wanted = parts if is_anchored else ("**", *parts)
-                rules.append(_Rule(steps, wanted, negated, pattern.endswith("/")))
+            wanted = parts if is_anchored else ("**", *parts)
+            rules.append(_Rule(steps, wanted, negated, pattern.endswith("/")))
         return self._replace(rules=tuple(rules))
 
     def match(self, path: str, *, is_folder: bool) -> bool:
@@ -199,14 +195,18 @@ def _as_fnmatch(found: re.Match[str]) -> str:
 
 
 def match_steps(pattern: tuple[str, ...], steps: tuple[str, ...]) -> bool:
-    """Return True if the steps of a path match those of a pattern, where `**` stands for any folders."""
-    if not pattern or not steps:
-        return not pattern and not steps
-    if pattern[0] == "**":
-        if len(pattern) == 1:
-            return True
-        return any(match_steps(pattern[1:], steps[start:]) for start in range(len(steps)))
-    return fnmatch.fnmatchcase(steps[0], pattern[0]) and match_steps(pattern[1:], steps[1:])
+    """Return True if the steps of a path match those of a pattern, where `**` stands for any folders.
+
+    At the end of a pattern, `**` stands for what is in a folder, but not for the folder.
+    """
+    # The numbers of steps that the pattern so far can match: one pass, however many `**` there are.
+    ends = {0}
+    for place, part in enumerate(pattern, start=1):
+        if part == "**" and ends:
+            ends = set(range(min(ends) + (place == len(pattern)), len(steps) + 1))
+        else:
+            ends = {end + 1 for end in ends if end < len(steps) and fnmatch.fnmatchcase(steps[end], part)}
+    return len(steps) in ends
 
 
 class Workspace:
