@@ -198,7 +198,11 @@ def refused_by(error: str, messages: list[dict[str, Any]], accepted: Collection[
             # A result has texts between its images.
             inner = block.get("content")
             named = inner[within : within + 1] if isinstance(inner, list) else [block]
-            found += (kept_in([{"content": named}]) or kept_in([{"content": [block]}]))[:1]
+            found += [
+                each
+                for each in (kept_in([{"content": named}]) or kept_in([{"content": [block]}]))[:1]
+                if each not in found
+            ]
     new = [each for each in kept if each["source"]["sha256"] not in accepted]
     return found or (new or kept)[-1:]
 

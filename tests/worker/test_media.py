@@ -223,6 +223,7 @@ def test_all_places_that_an_error_names_are_refused() -> None:
     a, b, c = (media.block(f"{name}.png", "image/png", name, 1) for name in "abc")
     messages = [{"role": "user", "content": [a, b, c]}]
     assert media.refused_by("too large (messages.0.content.0, messages.0.content.2)", messages, ()) == [a, c]
+    assert media.refused_by("messages.0.content.0: too large (messages.0.content.0)", messages, ()) == [a]
 
 
 def read(*names: str) -> Raw:
@@ -253,19 +254,29 @@ def test_an_image_that_the_api_refuses_is_left_out(shared_crew_on: Make) -> None
     assert count_sent(server) == [0, 2, 1, 0, 0]
 
 
+_FIRST, _SECOND = "messages.2.content.0.content.0", "messages.2.content.1.content.0"
+
+
 @pytest.mark.long
+@pytest.mark.parametrize(
+    ("said", "paths", "kept"),
+    [("An image is too large.", [_FIRST], [b"b.png"]), (f"{_FIRST}.image: too large", [_FIRST, _SECOND], [])],
+    ids=["only", "also"],
+)
 @of_answers
-def test_an_image_is_left_out_that_only_the_details_name(shared_crew_on: Make) -> None:
-    error = {"type": "invalid_request_error", "message": "An image is too large."}
-    paths = {"error_code": "image_dimensions_too_large", "paths": ["messages.2.content.0.content.0"]}
-    unfit = as_json({"type": "error", "error": {**error, "details": paths}}, 400)
+def test_images_are_left_out_that_the_details_name(
+    shared_crew_on: Make, said: str, paths: list[str], kept: list[bytes]
+) -> None:
+    error = {"type": "invalid_request_error", "message": said}
+    details = {"error_code": "image_dimensions_too_large", "paths": paths}
+    unfit = as_json({"type": "error", "error": {**error, "details": details}}, 400)
     with RawServer(read("a.png", "b.png"), unfit, DONE) as server:
         crew = shared_crew_on(ANTHROPIC_BASE_URL=server.url)
         for name in ("a.png", "b.png"):
             (crew.root / name).write_bytes(png() + name.encode())
-        assert crew.run("detailed", "explore", "Look").text == "the end"
-    ((_, _, kept),) = sources(server.requests[-1])
-    assert kept.endswith(b"b.png")
+        assert crew.run(f"detailed{len(paths)}", "explore", "Look").text == "the end"
+    assert [data[-5:] for _, _, data in sources(server.requests[-1])] == kept
+    assert count_sent(server) == [0, 2, len(kept)]
 
 
 WORDS = {

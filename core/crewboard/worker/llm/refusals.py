@@ -313,8 +313,8 @@ def _judge_status(status: int, body: object, wait: float = 0, otherwise: str = "
     details = said.get("details")
     # The API names images that are too large here, and not always in its words.
     paths = details.get("paths") if isinstance(details, dict) else None
-    if isinstance(paths, list) and paths and not any(str(path) in text for path in paths):
-        text = f"{text} ({', '.join(map(str, paths))})"
+    if isinstance(paths, list) and (unsaid := [str(path) for path in paths if str(path) not in text]):
+        text = f"{text} ({', '.join(unsaid)})"
     # The tags of a page say nothing to a reader.
     text = _PAGE if endpoint.is_page(body) else (text or otherwise or str(body))[:_MOST_SAID]
     if status == _NO_PAYMENT or _OF_ACCOUNT.search(f"{kind} {text}"):
