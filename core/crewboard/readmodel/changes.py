@@ -66,7 +66,13 @@ class ChangeReader:
         """Return all changes since the last read, and set `view` to the present state."""
         before, self.view = self.view, self._reader.read()
         now = self.view.now
-        found = list(_roster(before, self.view))
+        removed = [agent for agent in before.agents if self.view.agent(agent.name) is None]
+        found = [Change(now, "roster", agent.name, {"change": "removed", **_terms(agent)}) for agent in removed]
+        for agent in self.view.agents:
+            old = before.agent(agent.name)
+            if old is None or _terms(old) != _terms(agent):
+                change = "hired" if old is None else "changed"
+                found.append(Change(now, "roster", agent.name, {"change": change, **_terms(agent)}))
         for name in mailboxes(self.view.names):
             tail = self._mailboxes.setdefault(name, MailboxTail(self._team, name, 0))
             tail.restarted()
@@ -100,18 +106,6 @@ class ChangeReader:
 
     def _read_requests(self) -> dict[str, Request]:
         return {request.id: request for request in self._requests.all()}
-
-
-def _roster(before: TeamView, after: TeamView) -> Iterator[Change]:
-    old = {agent.name: agent for agent in before.agents}
-    new = {agent.name: agent for agent in after.agents}
-    for name in old.keys() - new.keys():
-        yield Change(after.now, "roster", name, {"change": "removed", **_terms(old[name])})
-    for name, agent in new.items():
-        if name not in old:
-            yield Change(after.now, "roster", name, {"change": "hired", **_terms(agent)})
-        elif _terms(agent) != _terms(old[name]):
-            yield Change(after.now, "roster", name, {"change": "changed", **_terms(agent)})
 
 
 def _terms(agent: AgentView) -> dict[str, str]:
@@ -211,7 +205,17 @@ def read_absence(
     Acts of the user called `operator` are left out. Only files that changed since then are read, of a journal the last
     `TAIL` bytes, and of mailboxes those to which other users sent something.
     """
-    found = list(_finished_results(team, since))
+    found: list[Happening] = []
+    for name in _results(team):
+        named = _RESULT.fullmatch(name)
+        written = team.result(name).changed_at() if named else 0.0
+        if named and written > since:
+            try:
+                head = (team.result(name).get() or b"")[:_HEAD].decode("utf-8", "replace")
+            except StorageError:
+                head = ""
+            first = next((line for line in head.splitlines() if line.strip()), "")
+            found.append(Happening(written, "result", named["agent"], first.strip("# ")[:MAX_HEADLINE]))
     for agent in view.agents:
         found += _ends(team.agent(agent.name), agent, since)
     for request in view.asked:
@@ -290,19 +294,6 @@ def _describe_acts(team: TeamDirectory, acts: list[Act], asked: Container[str]) 
             act.ts, "act", "" if task or more else act.target, words, task=int(task[1]) if task else None,
             request_id=request if request in asked else None,
         )  # fmt: skip
-
-
-def _finished_results(team: TeamDirectory, since: float) -> Iterator[Happening]:
-    for name in _results(team):
-        named = _RESULT.fullmatch(name)
-        written = team.result(name).changed_at() if named else 0.0
-        if named and written > since:
-            try:
-                head = (team.result(name).get() or b"")[:_HEAD].decode("utf-8", "replace")
-            except StorageError:
-                head = ""
-            first = next((line for line in head.splitlines() if line.strip()), "")
-            yield Happening(written, "result", named["agent"], first.strip("# ")[:MAX_HEADLINE])
 
 
 def _results(team: TeamDirectory) -> set[str]:

@@ -57,7 +57,22 @@ class CrashReport(Struct, frozen=True):
 def examine(team: TeamDirectory, view: TeamView, agent: AgentView) -> CrashReport:
     """Return the evidence of how `agent` ended, from its exit record, journal, log and mailbox."""
     directory = team.agent(agent.name)
-    began, last_tool, last_activity = _journal_end(directory, agent.run)
+    began: float | None = None
+    last_tool: LastTool | None = None
+    last_id = ""
+    last_activity: deque[Activity] = deque(maxlen=_LOG_LINES)
+    void = requests.judge_effect(team)
+    for event, _ in journal.read(directory.journal, directory.journal.tail_offset(_JOURNAL_TAIL)):
+        if event is not None and event.run == agent.run:
+            # A run starts with the line that tells how the one before it died.
+            last_activity.extend(line for line in describe(event, void) if line.kind != "died")
+        if isinstance(event, RunStarted) and event.run == agent.run:
+            began, last_tool = event.ts, None
+        elif isinstance(event, ToolStart):
+            last_id = event.tool_use_id
+            last_tool = LastTool(event.ts, describe_call(event.name, event.input), finished=False)
+        elif isinstance(event, ToolResult) and last_tool is not None and event.tool_use_id == last_id:
+            last_tool = LastTool(last_tool.ts, last_tool.text, finished=True)
     letters = [letter for letter in MailReader(team, agent.name).read() if letter.picked_up_at is None]
     unread = letters[-agent.unread :] if agent.unread else []
     return CrashReport(
@@ -69,33 +84,13 @@ def examine(team: TeamDirectory, view: TeamView, agent: AgentView) -> CrashRepor
         pid=agent.pid,
         last_error=(agent.status.last_error or "") if agent.status.run == agent.run else "",
         last_tool=last_tool,
-        last_activity=last_activity,
+        last_activity=tuple(last_activity),
         rested=agent.rested,
         log_lines=log_end(directory),
         freed=view.freed_by(agent.name),
         unread=agent.unread,
         unread_from=tuple(dict.fromkeys(letter.message.from_ for letter in unread)),
     )
-
-
-def _journal_end(agent: AgentDirectory, run: int) -> tuple[float | None, LastTool | None, tuple[Activity, ...]]:
-    began: float | None = None
-    last: LastTool | None = None
-    last_id = ""
-    lines: deque[Activity] = deque(maxlen=_LOG_LINES)
-    void = requests.judge_effect(agent.team)
-    for event, _ in journal.read(agent.journal, agent.journal.tail_offset(_JOURNAL_TAIL)):
-        if event is not None and event.run == run:
-            # A run starts with the line that tells how the one before it died.
-            lines.extend(line for line in describe(event, void) if line.kind != "died")
-        if isinstance(event, RunStarted) and event.run == run:
-            began, last = event.ts, None
-        elif isinstance(event, ToolStart):
-            last_id = event.tool_use_id
-            last = LastTool(event.ts, describe_call(event.name, event.input), finished=False)
-        elif isinstance(event, ToolResult) and last is not None and event.tool_use_id == last_id:
-            last = LastTool(last.ts, last.text, finished=True)
-    return began, last, tuple(lines)
 
 
 def host_of_log(agent: AgentDirectory) -> str | None:

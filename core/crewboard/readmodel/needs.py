@@ -116,11 +116,10 @@ def find_needs(view: TeamView, evidence: TeamEvidence) -> tuple[Need, ...]:
     """Return the needs of a team, the most urgent first. Every view, command and notification shows this list."""
     agents = view.agents
     dead = [agent for agent in agents if agent.is_dead and not agent.acknowledged and not agent.is_open]
-    deaths = [_death(agent) for agent in dead if not agent.ended_with_host]
     stopped = [agent for agent in agents if agent.has_failed and agent.state not in ("stuck", "looping")]
     return (
         *_supervisor_needs(view.supervisor, evidence.failure),
-        *_by_age([*deaths, *_lost_host_needs(dead)]),
+        *_by_age(_death_needs(dead)),
         *_asked_needs(view.requests, evidence.only_operator),
         *_by_age(Need("stuck", each.name, each.since, each.reason) for each in agents if each.state == "stuck"),
         *_by_age(Need("looping", each.name, each.since, each.reason) for each in agents if each.state == "looping"),
@@ -143,12 +142,32 @@ def _by_age(needs: Iterable[Need]) -> list[Need]:
     return sorted(needs, key=lambda need: need.since)
 
 
-def _lost_host_needs(dead: Iterable[AgentView]) -> Iterator[Need]:
-    """Yield one need for each host that was lost, or that ended while agents were at work, for all these agents."""
+def _death_needs(dead: Iterable[AgentView]) -> Iterator[Need]:
+    """Yield one need for each agent that died: how, and the error, that it was idle, or the tool that ran.
+
+    For all agents of a host that was lost, or that ended while they were at work, there is one need.
+    """
     by_host: dict[str, list[AgentView]] = {}
     for agent in dead:
         if agent.ended_with_host:
             by_host.setdefault(agent.status.host, []).append(agent)
+            continue
+        record, status = agent.exit, agent.status
+        how = describe_exit(record) if record else agent.reason
+        summary = f"died: {how}"
+        if record and record.code and status.last_error:
+            # The error may begin with the words for the exit code.
+            words = how.removeprefix(f"exit {record.code}: ")
+            summary = summary.removesuffix(f": {words}") if status.last_error.startswith(words) else summary
+            summary += f": {status.last_error}"
+        elif agent.rested is not None:
+            summary += f", {agent.rested.describe(agent.since)}"
+        elif status.last_tool and status.doing.startswith(status.last_tool):
+            # Of a call that was over, the status may not be the last word: a later one is in the journal before it is
+            # here.
+            summary += f", last tool {status.last_tool}"
+        code = record.code if record else None
+        yield Need("death", agent.name, agent.since, summary, code=code, refused_by=status.refused_by)
     for host, here in by_host.items():
         names = tuple(agent.name for agent in here)
         since = min(agent.since for agent in here)
@@ -424,25 +443,6 @@ def _asked_needs(requests: Iterable[Request], only_operator: Collection[str]) ->
             )  # fmt: skip
             bursts[need] = first
     return sorted(bursts, key=lambda need: (bursts[need], need.kind != "plan", need.since))
-
-
-def _death(agent: AgentView) -> Need:
-    """Return the need for the death of an agent: how it died, and the error, that it was idle, or the tool that ran."""
-    record, status = agent.exit, agent.status
-    how = describe_exit(record) if record else agent.reason
-    told = f"died: {how}"
-    if record and record.code and status.last_error:
-        # The error may begin with the words for the exit code.
-        words = how.removeprefix(f"exit {record.code}: ")
-        told = told.removesuffix(f": {words}") if status.last_error.startswith(words) else told
-        told += f": {status.last_error}"
-    elif agent.rested is not None:
-        told += f", {agent.rested.describe(agent.since)}"
-    elif status.last_tool and status.doing.startswith(status.last_tool):
-        # Of a call that was over, the status may not be the last word: a later one is in the journal before it is here.
-        told += f", last tool {status.last_tool}"
-    code = record.code if record else None
-    return Need("death", agent.name, agent.since, told, code=code, refused_by=status.refused_by)
 
 
 def summarise(request: Request) -> str:

@@ -432,6 +432,12 @@ class TeamReader:
         work = protocol_collisions.without_undone(work, reader.undone.get())
         reader.work = protocol_collisions.AgentWork(name, work, has_worktree)
         is_here = status is None or self._hosts.is_here(status)
+        of_worker = status if held and is_here else None
+        pid_gone = of_worker is not None and not self._probe.lives(of_worker)
+        if pid_gone:
+            # Looked at again, because a worker frees its lease before it ends.
+            with self.team.store.glance():
+                pid_gone = self._is_held(reader.directory)
         lives = held
         if not held and status is not None and ((ended := reader.exit.get()) is None or ended.run < status.run):
             # A worker may have taken the lease since that was looked at: it does so before it writes its status.
@@ -447,8 +453,8 @@ class TeamReader:
             exit=reader.exit.get(),
             boot_id=self._probe.boot_id(),
             now=now,
-            pid_gone=held and is_here and status is not None and self._pid_is_gone(status, reader.directory),
-            is_stopped=held and is_here and status is not None and self._probe.is_stopped(status),
+            pid_gone=pid_gone,
+            is_stopped=of_worker is not None and self._probe.is_stopped(of_worker),
             seen_alive=reader.seen_alive,
             seen_gone=reader.seen_gone,
             lease_unreadable=reader.directory.lease in self._unreadable,
@@ -458,13 +464,6 @@ class TeamReader:
             is_here=is_here,
             **common.about(name, spec, now),
         )
-
-    def _pid_is_gone(self, status: Status, agent: AgentDirectory) -> bool:
-        """Return True if the lease is still held but its process is gone: a worker frees the lease before it ends."""
-        if self._probe.lives(status):
-            return False
-        with self.team.store.glance():
-            return self._is_held(agent)
 
     def _measure(self, held: dict[str, bool], now: float, most: int | None, supervisor: int | None) -> None:
         if most == 0 or abs(now - self._measured_at) < MEASURE_EVERY:
