@@ -4,6 +4,7 @@ Claude Code runs a hook, which opens the request and waits for the answer. The h
 that requests whose hook is gone can be found and cancelled.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -192,27 +193,22 @@ def _diff(tool: str, call: dict[str, Any]) -> str | None:
         before: str | None = str(call.get("old_text", ""))
         after = str(call.get("new_text", ""))
     elif tool == "Write":
-        before = _text_before(path)
         after = str(call.get("content", ""))
+        before = ""
+        # A pipe must not hold the hook up, and a device has no end.
+        with (
+            contextlib.suppress(OSError),
+            os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file,
+        ):
+            found = os.fstat(file.fileno())
+            is_shown = stat.S_ISREG(found.st_mode) and found.st_size <= MAX_SHOWN
+            before = file.read(MAX_SHOWN).decode("utf-8", "replace") if is_shown else None
     else:
         return None
     lines = edits.diff_lines(before or "", after)
     if before is None:
         lines = ["(what is there now is not shown: it is no regular file, or too large)", *lines]
     return "\n".join([f"--- a{path}", f"+++ b{path}", *lines]) if lines else ""
-
-
-def _text_before(path: str) -> str | None:
-    """Return the text of a file, empty if it is missing or unreadable; None if it is no regular file, or too large."""
-    try:
-        # A pipe must not hold the hook up, and a device has no end.
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-            found = os.fstat(file.fileno())
-            if not stat.S_ISREG(found.st_mode) or found.st_size > MAX_SHOWN:
-                return None
-            return file.read(MAX_SHOWN).decode("utf-8", "replace")
-    except OSError:
-        return ""
 
 
 def _ask(

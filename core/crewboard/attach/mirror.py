@@ -244,7 +244,12 @@ class Mirror:
                 # If the next call went on without all of that, it would be mirrored again.
                 self.close()
                 raise
-        self._refresh_sessions()
+        found = formats.files_in(self._places.sessions, "*.json")
+        self._sessions = {path: session for path, session in self._sessions.items() if path in found}
+        for path in found:
+            session = self._read_changed(path, formats.session)
+            if session is not None:
+                self._sessions[path] = session
         self._read_roster()
         self._find_transcripts()
         self._letters.take_answers([agent.name for agent in self._state.agents.values()])
@@ -523,8 +528,14 @@ class Mirror:
         self._note_lead_session(session.ident if session is not None else "")
         members = {member.name for member in self._roster.members}
         for agent in list(self._state.agents.values()):
-            if agent.kind == "tmux" and not agent.pid and not agent.ended:
-                self._find_process(agent)
+            is_sought = agent.kind == "tmux" and not agent.pid and not agent.ended
+            if is_sought and time.monotonic() - self._looked_for.get(agent.key, 0) >= _FIND_EVERY:
+                self._looked_for[agent.key] = time.monotonic()
+                process = teams.find_teammate(agent.key, self._attached.team)
+                if process is not None:
+                    agent.pid, agent.ticks = process
+                elif self._clock() - agent.since > _START_TIMEOUT:
+                    self._end(agent, "gone")
             elif agent.kind in ("in-process", "sub-agent") and not agent.ended:
                 agent.pid, agent.ticks = lead.pid, lead.ticks
             self._note_end(agent, members, lead)
@@ -534,24 +545,6 @@ class Mirror:
             if state is not None and state != lead.state:
                 lead.state, lead.since = state, session.since or self._clock()
             self._asks.note_session(session, lead, self._state.agents.values())
-
-    def _refresh_sessions(self) -> None:
-        found = formats.files_in(self._places.sessions, "*.json")
-        self._sessions = {path: session for path, session in self._sessions.items() if path in found}
-        for path in found:
-            session = self._read_changed(path, formats.session)
-            if session is not None:
-                self._sessions[path] = session
-
-    def _find_process(self, agent: AgentState) -> None:
-        if time.monotonic() - self._looked_for.get(agent.key, 0) < _FIND_EVERY:
-            return
-        self._looked_for[agent.key] = time.monotonic()
-        process = teams.find_teammate(agent.key, self._attached.team)
-        if process is not None:
-            agent.pid, agent.ticks = process
-        elif self._clock() - agent.since > _START_TIMEOUT:
-            self._end(agent, "gone")
 
     def _note_end(self, agent: AgentState, members: set[str], lead: AgentState) -> None:
         """Record the end of an agent if it left the team, finished its turn as a sub-agent, or lost its process."""

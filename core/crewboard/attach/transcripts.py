@@ -220,7 +220,17 @@ def _reply(record: dict[str, Any], agent: AgentState, root: Path, prices: pricin
     blocks = formats.content_blocks(record)
     model = str(message.get("model") or agent.model)
     is_real = not model.startswith("<")
-    used = _uncounted(record, agent) if is_real else Tokens()
+    used = Tokens()
+    if is_real:
+        # Without the tokens that earlier records of the same reply counted.
+        told, call = formats.usage(record), str(message.get("id") or record.get("uuid") or "")
+        before = agent.call_usage if call == agent.call else Tokens()
+        agent.turn += call != agent.call
+        kinds = Tokens.__struct_fields__
+        agent.call = call
+        agent.call_usage = Tokens(**{kind: max(getattr(told, kind), getattr(before, kind)) for kind in kinds})
+        agent.context = told.total - told.output
+        used = Tokens(**{kind: getattr(agent.call_usage, kind) - getattr(before, kind) for kind in kinds})
     cost = prices.cost(model.partition("[")[0], used) if used.total else None
     stop, is_error = str(message.get("stop_reason") or ""), record.get("isApiErrorMessage") is True
     said: list[dict[str, Any]] = []
@@ -244,22 +254,6 @@ def _reply(record: dict[str, Any], agent: AgentState, root: Path, prices: pricin
     events += [_start(block, agent, root, ts) for block in blocks if block.get("type") == "tool_use"]
     _change(agent, "idle" if stop in _ENDS_TURN or is_error else "working", ts)
     return events
-
-
-def _uncounted(record: dict[str, Any], agent: AgentState) -> Tokens:
-    """Return the tokens in a record that earlier records of the same reply did not count; count a new turn."""
-    used, call = formats.usage(record), str(record["message"].get("id") or record.get("uuid") or "")
-    before = agent.call_usage if call == agent.call else Tokens()
-    if call != agent.call:
-        agent.turn += 1
-    agent.call, agent.call_usage = (
-        call,
-        Tokens(**{kind: max(getattr(used, kind), getattr(before, kind)) for kind in Tokens.__struct_fields__}),
-    )
-    agent.context = used.total - used.output
-    return Tokens(
-        **{kind: getattr(agent.call_usage, kind) - getattr(before, kind) for kind in Tokens.__struct_fields__}
-    )
 
 
 def _start(block: dict[str, Any], agent: AgentState, root: Path, ts: float) -> ToolStart:
