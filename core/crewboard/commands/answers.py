@@ -130,7 +130,15 @@ def check_terms(
         raise UsageError(f"{name} has no spec file, so terms for it cannot be checked; approve its plan without")
     kind = agent_types.type_of(spec.type, spec.definition)
     known = agent_types.nameable_tools(kind, has_web=spec.flags.web)
-    tools = None if terms.tools is None else _narrowed(terms.tools, name, known)
+    tools = terms.tools
+    if tools is not None:
+        # None again if they are all that it has.
+        unknown = [each for each in tools if each not in known and not any(fnmatchcase(each, one) for one in known)]
+        if unknown or not tools:
+            why = f"{name} has no tool {', '.join(unknown)}" if unknown else "no tool is named"
+            raise UsageError(f"{why}: name those that it keeps, of {', '.join(known)}")
+        kept = [tool for tool in known if tool in tools]
+        tools = None if len(kept) == len(known) else [*kept, *(tool for tool in tools if tool not in known)]
     if terms.network and not kind.executes:
         raise UsageError(f"{name} is of type {kind.name}, which runs no commands: the network would change nothing")
     if terms.budget is not None:
@@ -162,8 +170,22 @@ def release(team: Team, request_id: str, steps: Sequence[int]) -> Request:
     if unheld := [step for step in steps if step not in [*terms.hold, *terms.released]]:
         held = f"held: {', '.join(map(str, terms.hold))}" if terms.hold else "none is held"
         raise UsageError(f"step {', '.join(map(str, unheld))} of plan {request.id} is not held; {held}")
-    if not {*steps} <= {*terms.released} and (why := _why_over(team, request)):
-        raise BadDataError(why)
+    if not {*steps} <= {*terms.released}:
+        sends = command_for(team, f"send {request.from_} 'Do step …'")
+        if roster.is_attached(team.directory):
+            raise BadDataError(
+                f"a step of {request.from_}, an agent of Claude Code, is held by an instruction alone: `{sends}` tells "
+                "it to do the step; nothing was changed"
+            )
+        status = team.directory.agent(request.from_).status.load_or_none()
+        in_force = status.terms.request if status is not None and status.terms is not None else None
+        # It may not have taken in the approval yet.
+        may_begin = status is None or (in_force is None and status.waiting_for == request.id)
+        if in_force != request.id and not may_begin:
+            raise BadDataError(
+                f"the work of {request.from_} on plan {request.id} is over, and its terms with it: `{sends}` gives it "
+                "the step as new work; nothing was changed"
+            )
     chosen = sorted({*steps})
     hold = [step for step in terms.hold if step not in chosen]
     plan, root = request.plan, str(workspace_of(team, request.from_))
@@ -174,46 +196,12 @@ def release(team: Team, request_id: str, steps: Sequence[int]) -> Request:
     return released
 
 
-def _why_over(team: Team, request: Request) -> str:
-    """Return why a step of an approved plan can no longer be released, and what to do instead; empty if it can."""
-    if roster.is_attached(team.directory):
-        sends = command_for(team, f"send {request.from_} 'Do step …'")
-        return (
-            f"a step of {request.from_}, an agent of Claude Code, is held by an instruction alone: `{sends}` tells "
-            "it to do the step; nothing was changed"
-        )
-    status = team.directory.agent(request.from_).status.load_or_none()
-    in_force = status.terms.request if status is not None and status.terms is not None else None
-    # It may not have taken in the approval yet.
-    if status is None or in_force == request.id or (in_force is None and status.waiting_for == request.id):
-        return ""
-    sends = command_for(team, f"send {request.from_} 'Do step …'")
-    return (
-        f"the work of {request.from_} on plan {request.id} is over, and its terms with it: `{sends}` gives it the step "
-        "as new work; nothing was changed"
-    )
-
-
 def workspace_of(team: Team, name: str) -> Path:
     """Return the folder in which an agent works: the root, or the same folder of its checkout."""
     spec = team.directory.agent(name).spec.load_or_none()
     if spec is None or spec.worktree is None:
         return team.directory.root
     return team.directory.worktree(name) / spec.worktree.folder
-
-
-def _narrowed(tools: list[str], name: str, known: tuple[str, ...]) -> list[str] | None:
-    """Return tools of terms in the order of `known`, those of the agent `name`; None if they are all of these.
-
-    Raises:
-        UsageError: There are none, or the agent has no such tool.
-    """
-    unknown = [tool for tool in tools if tool not in known and not any(fnmatchcase(tool, pattern) for pattern in known)]
-    if unknown or not tools:
-        wrong = f"{name} has no tool {', '.join(unknown)}" if unknown else "no tool is named"
-        raise UsageError(f"{wrong}: name those that it keeps, of {', '.join(known)}")
-    kept = [tool for tool in known if tool in tools]
-    return None if len(kept) == len(known) else [*kept, *(tool for tool in tools if tool not in known)]
 
 
 def _left_out(plan: str, terms: Terms) -> tuple[list[int], list[int]]:

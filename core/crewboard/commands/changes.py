@@ -726,17 +726,25 @@ def list_worktrees(team: Team) -> list[ListedWorktree]:
     names = {ref.removeprefix(start) for ref in refs}
     names |= {path.name for path in team.directory.worktrees.glob("*") if path.is_dir()}
     left = sorted(name for name in names if is_name(name) and team.config.member(name) is None)
-    return [
-        ListedWorktree(
-            name,
-            str(team.directory.worktree(name)),
-            snapshot.branch_of(team.directory, name),
-            removed=name not in hired,
-            exists=team.directory.worktree(name).is_dir(),
-            changes=_unmerged(team, repository, name, _base(team, repository, name)),
+    listed = []
+    for name in [*hired, *left]:
+        worktree, path = worktree_of(team, name), team.directory.worktree(name)
+        base = worktree.base if worktree is not None else repository.ref(snapshot.ref_of(team.directory, name, "base"))
+        if base is None:
+            # A commit of the agent must not be taken for one that it began at: its work would count as merged.
+            head, last = repository.commit("HEAD"), repository.ref(snapshot.ref_of(team.directory, name))
+            base = (merge_base(repository, head, last) if last else None) or head
+        listed.append(
+            ListedWorktree(
+                name,
+                str(path),
+                snapshot.branch_of(team.directory, name),
+                removed=name not in hired,
+                exists=path.is_dir(),
+                changes=_unmerged(team, repository, name, base),
+            )
         )
-        for name in [*hired, *left]
-    ]
+    return listed
 
 
 def prune(team: Team) -> tuple[list[str], list[str]]:
@@ -825,19 +833,6 @@ def _unmerged(team: Team, repository: Repository, name: str, base: str) -> Chang
     if not changes.files or changes.is_merged:
         return None
     return None if merging.is_elsewhere(team.directory, repository, name, taken) else changes
-
-
-def _base(team: Team, repository: Repository, name: str) -> str:
-    """Return the commit at which the worktree of an agent began; if the agent was removed, as far as that is known."""
-    worktree = worktree_of(team, name)
-    if worktree is not None:
-        return worktree.base
-    kept = repository.ref(snapshot.ref_of(team.directory, name, "base"))
-    if kept is not None:
-        return kept
-    # A commit of the agent must not be taken for one that it began at: its work would count as merged.
-    head, last = repository.commit("HEAD"), repository.ref(snapshot.ref_of(team.directory, name))
-    return (merge_base(repository, head, last) if last else None) or head
 
 
 def require_idle(team: Team, name: str, remedy: str) -> None:

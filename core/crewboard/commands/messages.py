@@ -46,11 +46,26 @@ def read_attachments(team: Team, names: Sequence[str], attach: Sequence[Path]) -
     """Return name, media type and content of the files `attach`, which must be fit for messages to all of `names`.
 
     Raises:
-        UsageError: A file cannot be attached, or a recipient takes none.
+        UsageError: A file cannot be read, the API does not take it, or a recipient takes none.
     """
     if not attach:
         return []
-    files, config = [_read_attachment(path) for path in attach], team.config
+    files = []
+    for path in attach:
+        try:
+            with path.open("rb") as file:
+                data = file.read(max(media.MAX_PDF, media.MAX_IMAGE) + 1)
+        except (OSError, ValueError) as error:
+            raise UsageError(f"{path} cannot be attached: {getattr(error, 'strerror', None) or error}") from error
+        kind = media.type_of(data)
+        if kind is None:
+            raise UsageError(
+                f"{path} cannot be attached: it is no PNG, JPEG, GIF, WebP or PDF; put text into the message"
+            )
+        if (why := media.refusal(kind, data)) is not None:
+            raise UsageError(f"{path} cannot be attached: {why}")
+        files.append(("".join(sign if sign.isprintable() else "?" for sign in path.name)[:200], kind, data))
+    config = team.config
     for name in names:
         to = config.recipient(name)
         is_agent = config.member(to) is not None
@@ -58,26 +73,6 @@ def read_attachments(team: Team, names: Sequence[str], attach: Sequence[Path]) -
         if why is not None:
             raise UsageError(f"nothing can be attached to a message for {to}: {why}")
     return files
-
-
-def _read_attachment(path: Path) -> tuple[str, str, bytes]:
-    """Return name, media type and content of a file to attach.
-
-    Raises:
-        UsageError: The file cannot be read, or the API does not take it.
-    """
-    try:
-        with path.open("rb") as file:
-            data = file.read(max(media.MAX_PDF, media.MAX_IMAGE) + 1)
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path} cannot be attached: {getattr(error, 'strerror', None) or error}") from error
-    kind = media.type_of(data)
-    if kind is None:
-        raise UsageError(f"{path} cannot be attached: it is no PNG, JPEG, GIF, WebP or PDF; put text into the message")
-    if (why := media.refusal(kind, data)) is not None:
-        raise UsageError(f"{path} cannot be attached: {why}")
-    name = "".join(sign if sign.isprintable() else "?" for sign in path.name)[:200]
-    return name, kind, data
 
 
 def broadcast(team: Team, text: str, to: list[str] | None = None) -> list[Message]:
