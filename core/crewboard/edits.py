@@ -143,21 +143,21 @@ def parse_diff(diff: str) -> list[Replacement]:
             )
     if not hunks:
         raise EditError("the diff has no hunk; one begins with a line such as @@ -12,4 +12,5 @@")
-    return [_hunk(line, body) for line, body in hunks]
-
-
-def _hunk(line: int | None, body: list[str]) -> Replacement:
-    while body and not body[-1]:
-        body.pop()
-    # Models leave out the space of an empty line.
-    body = [each or " " for each in body]
-    old, new = ("\n".join(each[1:] for each in body if each[0] in kinds) for kinds in (" -", " +"))
-    if not any(each[0] in "+-" for each in body):
-        raise EditError("a hunk of the diff has no line that begins with - or +, so it changes nothing")
-    has_old = any(each[0] in " -" for each in body)
-    # A hunk that only inserts replaces nothing behind its line.
-    has_new = any(each[0] in " +" for each in body)
-    return Replacement(f"{old}\n" if has_old else "", f"{new}\n" if has_new else "", is_hunk=True, line=line)
+    found = []
+    for begin, body in hunks:
+        while body and not body[-1]:
+            body.pop()
+        # Models leave out the space of an empty line.
+        signed = [each or " " for each in body]
+        old, new = ("\n".join(each[1:] for each in signed if each[0] in kinds) for kinds in (" -", " +"))
+        if not any(each[0] in "+-" for each in signed):
+            raise EditError("a hunk of the diff has no line that begins with - or +, so it changes nothing")
+        has_old = any(each[0] in " -" for each in signed)
+        # A hunk that only inserts replaces nothing behind its line.
+        has_new = any(each[0] in " +" for each in signed)
+        replaced, by = f"{old}\n" if has_old else "", f"{new}\n" if has_new else ""
+        found.append(Replacement(replaced, by, is_hunk=True, line=begin))
+    return found
 
 
 def diff_lines(before: str, after: str, context: int = 3) -> list[str]:

@@ -264,19 +264,15 @@ def _find(engine: KnownEngine, workspace: Path) -> FoundEngine:
     if path is None:
         why = programs.passed_over(engine.program) or f"{engine.program} is not on PATH"
         return FoundEngine(engine, why_not=why)
-    return FoundEngine(engine, path, _version(path, engine.package))
-
-
-def _version(path: Path, package: str) -> str:
-    """Return the version of a program's npm package, without starting the program; empty if it is not found."""
+    # The version is that of its npm package, so that the program is not started.
     for folder in list(Path(os.path.realpath(path)).parents)[:_MOST_FOLDERS]:
         try:
             found: Any = json.loads((folder / "package.json").read_bytes())
         except (OSError, ValueError, RecursionError):
             continue
-        if isinstance(found, dict) and found.get("name") == package:
-            return str(found.get("version") or "")
-    return ""
+        if isinstance(found, dict) and found.get("name") == engine.package:
+            return FoundEngine(engine, path, str(found.get("version") or ""))
+    return FoundEngine(engine, path)
 
 
 def _logins(engine: KnownEngine, home: Path, environment: Mapping[str, str]) -> list[str]:

@@ -100,35 +100,23 @@ def pixels(kind: str, data: bytes) -> tuple[int, int] | None:
             case "image/gif":
                 width, height = struct.unpack_from("<HH", data, 6)
             case "image/jpeg":
-                width, height = _jpeg(data)
-            case "image/webp":
-                width, height = _webp(data)
+                at = 2
+                while data[at] == _JPEG_FILL:
+                    marker = data[at + 1]
+                    length, *size = struct.unpack_from(">HxHH", data, at + 2)
+                    if marker in _JPEG_FRAMES:
+                        height, width = size
+                        break
+                    at += 1 if marker == _JPEG_FILL else 2 if marker == _JPEG_ALONE else 2 + length
+            case "image/webp" if data[12:16] == b"VP8X":
+                (bits,) = struct.unpack_from("<Q", data, 22)
+                width, height = (bits >> 16 & 0xFFFFFF) + 1, (bits >> 40) + 1
+            case "image/webp" if data[12:16] == b"VP8L" and data[20:21] == b"\x2f":
+                (bits,) = struct.unpack_from("<I", data, 21)
+                width, height = (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
+            case "image/webp" if data[12:16] == b"VP8 " and data[23:26] == b"\x9d\x01\x2a":
+                width, height = (each & 0x3FFF for each in struct.unpack_from("<HH", data, 26))
     return (width, height) if width and height else None
-
-
-def _jpeg(data: bytes) -> tuple[int, int]:
-    at = 2
-    while data[at] == _JPEG_FILL:
-        marker = data[at + 1]
-        length, height, width = struct.unpack_from(">HxHH", data, at + 2)
-        if marker in _JPEG_FRAMES:
-            return width, height
-        at += 1 if marker == _JPEG_FILL else 2 if marker == _JPEG_ALONE else 2 + length
-    return 0, 0
-
-
-def _webp(data: bytes) -> tuple[int, int]:
-    match data[12:16]:
-        case b"VP8X":
-            (bits,) = struct.unpack_from("<Q", data, 22)
-            return (bits >> 16 & 0xFFFFFF) + 1, (bits >> 40) + 1
-        case b"VP8L" if data[20:21] == b"\x2f":
-            (bits,) = struct.unpack_from("<I", data, 21)
-            return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
-        case b"VP8 " if data[23:26] == b"\x9d\x01\x2a":
-            width, height = struct.unpack_from("<HH", data, 26)
-            return width & 0x3FFF, height & 0x3FFF
-    return 0, 0
 
 
 def pages(data: bytes) -> int:
