@@ -150,17 +150,16 @@ def reconcile(team: TeamDirectory, now: float) -> None:
         elif request.to != OPERATOR and reviewer_of(team, task) == OPERATOR:
             ask_operator(team, request, now)
     for request in requests.pending(team):
+        if request.type != "task_review":
+            continue
+        task_id = request.payload.get("task")
         # Read again: the task may have been handed over since, but always before its request was opened.
-        if request.type == "task_review" and not _is_asked(team, request):
+        try:
+            is_asked = isinstance(task_id, int) and tasks.load(team, task_id).in_review == request.id
+        except UsageError:
+            is_asked = False
+        if not is_asked:
             requests.close(team, request.id, "cancelled", SYSTEM, now)
-
-
-def _is_asked(team: TeamDirectory, request: Request) -> bool:
-    ident = request.payload.get("task")
-    try:
-        return isinstance(ident, int) and tasks.load(team, ident).in_review == request.id
-    except UsageError:
-        return False
 
 
 def awaited_by(team: TeamDirectory, name: str) -> Task | None:
