@@ -142,28 +142,25 @@ class FileStore(Struct, frozen=True):
 
     def take(self, lease: str) -> Held | None:
         path = self.describe(lease)
-        while (held := self._take(path, lease)) is not None:
-            if _is_at(held.descriptor, path):
+        while True:
+            with files.storage_errors(f"cannot open {path}"):
+                fd = files.open_private(path, os.O_RDWR)
+            try:
+                locks.take(fd)
+                # Its holders change the file. So the time grows, even if the clock was set back.
+                token = max(time.time_ns(), os.fstat(fd).st_mtime_ns + 1)
+                os.ftruncate(fd, 0)
+            except (BlockingIOError, PermissionError):
+                _close(fd)
+                return None
+            except OSError as error:
+                _close(fd)
+                raise StorageError(f"cannot lock {path}: {files.reason(error)}") from error
+            held = Held(self, lease, token, fd)
+            if _is_at(fd, path):
                 return held
             # The file was removed or replaced between opening and locking it.
             self.release(held)
-        return None
-
-    def _take(self, path: str, lease: str) -> Held | None:
-        with files.storage_errors(f"cannot open {path}"):
-            fd = files.open_private(path, os.O_RDWR)
-        try:
-            locks.take(fd)
-            # Its holders change the file. So the time grows, even if the clock was set back.
-            token = max(time.time_ns(), os.fstat(fd).st_mtime_ns + 1)
-            os.ftruncate(fd, 0)
-        except (BlockingIOError, PermissionError):
-            _close(fd)
-            return None
-        except OSError as error:
-            _close(fd)
-            raise StorageError(f"cannot lock {path}: {files.reason(error)}") from error
-        return Held(self, lease, token, fd)
 
     def say(self, held: Held, about: bytes) -> None:
         with files.storage_errors("cannot write the holder of a lease"):

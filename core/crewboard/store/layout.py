@@ -264,7 +264,20 @@ class TeamDirectory(Struct, frozen=True):
         Raises:
             StorageError: The file with the address cannot be read, or the package for that store is missing.
         """
-        return _opened.get(self.path) or _open_store(self.path)
+        if (known := _opened.get(self.path)) is not None:
+            return known
+        address = self.address
+        store: Store = FileStore(str(self.path))
+        # The store of a foreign team is not contacted: anyone may have named it.
+        with files.storage_errors(f"cannot tell who made {self.path}"):
+            if address is not None and not team_marks.is_marked(self.path):
+                return store
+        if address is not None:
+            store = remote_store(address, self.path.name)
+        # A directory has the file from its beginning, or never.
+        if os.path.lexists(self.path):
+            _opened[self.path] = store
+        return store
 
     @property
     def address(self) -> str | None:
@@ -648,25 +661,6 @@ class _Listeners:
 
 
 _opened: dict[Path, Store] = {}
-
-
-def _open_store(path: Path) -> Store:
-    """Return the store of the team in a directory. That of a foreign team is not contacted: anyone may have named it.
-
-    Raises:
-        StorageError: The file with its address cannot be read, or the package for that store is missing.
-    """
-    address = TeamDirectory(path).address
-    store: Store = FileStore(str(path))
-    with files.storage_errors(f"cannot tell who made {path}"):
-        if address is not None and not team_marks.is_marked(path):
-            return store
-    if address is not None:
-        store = remote_store(address, path.name)
-    # A directory has the file from its beginning, or never.
-    if os.path.lexists(path):
-        _opened[path] = store
-    return store
 
 
 def remote_store(url: str, team: str) -> Store:

@@ -13,7 +13,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from importlib import resources
 from typing import Any, Generic, cast
 
@@ -235,33 +235,29 @@ class Server:
             self.call(lambda connection, _: value_of(connection, "SELECT 1"))
 
     def connect(self) -> "psycopg.Connection[Any]":
-        connection = connect(self.url)
-        try:
-            self._look(connection)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-
-    def _look(self, connection: "psycopg.Connection[Any]") -> None:
-        """Check the version of the tables, and read how long leases of the team last.
+        """Return a new connection. The version of the tables is checked, and read how long leases of the team last.
 
         Raises:
             StorageError: The tables have another version.
         """
+        connection = connect(self.url)
         try:
-            row = connection.execute(_FIRST_QUERY, (self.ttl, 1000 * _WORK_FOR, self.team)).fetchone()
-        except errors.UndefinedTable:
-            return
-        number, ttl, _ = row or (None, None, None)
-        if number != SCHEMA_VERSION:
-            found = "none" if number is None else number
-            raise StorageError(
-                f"the tables in {self.url.partition('?')[0]} have version {found}, and this crewboard needs "
-                f"{SCHEMA_VERSION}; use the version of crewboard that made them"
-            )
-        if ttl is not None:
-            self.ttl = float(ttl)
+            # Before the first team, there are no tables.
+            with suppress(errors.UndefinedTable):
+                row = connection.execute(_FIRST_QUERY, (self.ttl, 1000 * _WORK_FOR, self.team)).fetchone()
+                number, ttl, _ = row or (None, None, None)
+                if number != SCHEMA_VERSION:
+                    found = "none" if number is None else number
+                    raise StorageError(
+                        f"the tables in {self.url.partition('?')[0]} have version {found}, and this crewboard needs "
+                        f"{SCHEMA_VERSION}; use the version of crewboard that made them"
+                    )
+                if ttl is not None:
+                    self.ttl = float(ttl)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
 
     def make_tables(self) -> None:
         """Create the tables and functions unless they exist."""

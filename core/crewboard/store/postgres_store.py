@@ -119,9 +119,15 @@ class PostgresStore(Struct, frozen=True):
                 f"a line of {len(line)} bytes for {self.describe(log)} is longer than the limit of "
                 f"{files.MAX_LINE} bytes"
             )
+        # A line is added only once, by the `id` of the JSON object on it, if there is one.
+        try:
+            ident = decoder(_Identified).decode(line).id
+        except (msgspec.DecodeError, RecursionError):
+            ident = None
         # Every commit waits for the disk, so `durable` adds nothing.
         again = _AGAIN if at is None else False
-        end: int = self._write(log, "append", log, line, _ident(line), False, at, again)  # noqa: FBT003  once
+        by = ident if isinstance(ident, str) else None
+        end: int = self._write(log, "append", log, line, by, False, at, again)  # noqa: FBT003  once
         return end
 
     def end(self, log: str) -> int:
@@ -318,12 +324,3 @@ class PostgresStore(Struct, frozen=True):
 def _split(name: str) -> tuple[str, str]:
     folder, _, last = name.rpartition("/")
     return folder, last
-
-
-def _ident(line: bytes) -> str | None:
-    """Return the `id` of the JSON object on a line, by which it is added only once; None if it has none."""
-    try:
-        found = decoder(_Identified).decode(line).id
-    except (msgspec.DecodeError, RecursionError):
-        return None
-    return found if isinstance(found, str) else None

@@ -12,7 +12,7 @@ from crewboard.pricing import Budget, budget_or_none
 from crewboard.records.agents import Spec, State, TermsInForce, Tokens
 from crewboard.records.team import Config, Member, Removed
 from crewboard.store.json_records import cached_file
-from crewboard.store.layout import AgentDirectory, TeamDirectory, team_directories
+from crewboard.store.layout import TeamDirectory, team_directories
 from crewboard.unix import process
 
 
@@ -209,27 +209,19 @@ def load_of(team: TeamDirectory, living: Iterable[str], starts: str = "") -> Loa
     that engines of these agents will take counts as used, because engines start later than workers.
     """
     names = set(living)
-    to_come = sum(_memory_to_come(team.agent(name)) for name in {*names, starts} if name)
-    working = 0
-    for name in names:
+    working = to_come = 0
+    for name in {*names, starts} if starts else names:
         spec, status = team.agent(name).spec.load_or_none(), team.agent(name).status.load_or_none()
         # A worker that was just started has not written its status yet.
-        has_begun = status is not None and (spec is None or status.run >= spec.run)
-        working += not has_begun or status is None or status.state in _AT_WORK
+        begun = status if status is not None and (spec is None or status.run >= spec.run) else None
+        if name in names:
+            working += begun is None or begun.state in _AT_WORK
+        if spec is not None and spec.engine is not None and (begun is None or not begun.engine_version):
+            # Imported here because few agents have one, and every command loads this module.
+            from crewboard import engines
+
+            to_come += engines.known(spec.engine.name).memory
     return Load(len(names), working, max(0, process.available_memory() - to_come))
-
-
-def _memory_to_come(agent: AgentDirectory) -> int:
-    """Return how many bytes an agent's engine will take when it starts; 0 if it has started, or there is none."""
-    spec = agent.spec.load_or_none()
-    if spec is None or spec.engine is None:
-        return 0
-    # Imported here because few agents have one, and every command loads this module.
-    from crewboard import engines
-
-    status = agent.status.load_or_none()
-    has_begun = status is not None and status.run >= spec.run and status.engine_version != ""
-    return 0 if has_begun else engines.known(spec.engine.name).memory
 
 
 def cap_reached(config: Config, load: Load) -> str | None:
