@@ -6,7 +6,7 @@ File names need not be UTF-8: other bytes are surrogates, as in `os.fsdecode`.
 import contextlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
@@ -313,29 +313,20 @@ def added_keys(repository: Repository, changes: Changes) -> tuple[KeyLine, ...]:
             # Behind a name with blanks git writes a tab.
             path = unquoted(raw.removeprefix("+++ ").removesuffix("\t")).removeprefix("b/")
         elif head := HUNK.match(raw):
-            new = list(_new_lines(lines, head))
+            # What of the hunk is in the new file, each line after its sign, `+` or a space.
+            new: list[str] = []
+            old_left, new_left = (int(count or 1) for count in (head[2], head[4]))
+            while (old_left > 0 or new_left > 0) and (line := next(lines, None)) is not None:
+                kind = line[:1] or " "
+                old_left -= kind in " -"
+                new_left -= kind in " +"
+                if kind in " +":
+                    new.append(line)
             # Together, because a key may have several lines.
             for at, redacted in hidden_lines("\n".join(line[1:] for line in new)).items():
                 if new[at].startswith("+"):
                     found.append(KeyLine(path, int(head[3]) + at, new[at][1:], redacted))
     return tuple(found)
-
-
-def _new_lines(lines: Iterator[str], head: re.Match[str]) -> Iterator[str]:
-    """Yield the lines of a hunk that are in the new file, each after its sign, `+` or a space.
-
-    `lines` is an iterator after the hunk's head, which `head` matched; it is read to the hunk's end.
-    """
-    old, new = (int(count or 1) for count in (head[2], head[4]))
-    while old > 0 or new > 0:
-        line = next(lines, None)
-        if line is None:
-            return
-        kind = line[:1] or " "
-        old -= kind in " -"
-        new -= kind in " +"
-        if kind in " +":
-            yield line
 
 
 def diff_since(team: TeamDirectory, name: str, spec: Spec, since: str | None) -> tuple[str, Shown]:

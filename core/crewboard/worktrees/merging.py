@@ -117,7 +117,16 @@ def accepted_base(team: TeamDirectory, repository: Repository, name: str, tip: s
             return None
         if repository.has(each.commit):
             return each.commit
-        return _merged_elsewhere(repository, snapshot.begin, known[: known.index(each) + 1])
+        # Only another clone has that snapshot. In its place comes the commit at which the agent began, with the changes
+        # of its merges.
+        commit = snapshot.begin
+        for merge in known[: known.index(each) + 1]:
+            if merge.undone is None:
+                replayed = merged(repository, commit, merge.result, merge.before)
+                if replayed.conflicts:
+                    return None
+                commit = synthetic_commit(repository, replayed.tree)
+        return commit
     return None
 
 
@@ -134,21 +143,6 @@ def last_merge_at(team: TeamDirectory, repository: Repository, name: str, tip: s
     """Return when an agent's work was last merged into a branch with this `tip`, in epoch seconds; 0 for never."""
     merges = (each.at for each in _merges_in(team, repository, name, tip) if each.undone is None)
     return max(merges, default=0)
-
-
-def _merged_elsewhere(repository: Repository, begin: str, known: list[Acceptance]) -> str | None:
-    """Return a commit in place of the last merged snapshot, which only another clone has; None if it cannot be made.
-
-    It is the commit `begin` with the changes of the merges in `known`.
-    """
-    commit = begin
-    for each in known:
-        if each.undone is None:
-            merge = merged(repository, commit, each.result, each.before)
-            if merge.conflicts:
-                return None
-            commit = synthetic_commit(repository, merge.tree)
-    return commit
 
 
 def merges_of(team: TeamDirectory, name: str) -> tuple[tuple[str, str], ...]:
@@ -420,24 +414,20 @@ class Mover:
             "status", "--porcelain", "-z", "--untracked-files=no", "--no-renames", "--ignore-submodules=dirty",
             environment={"GIT_OPTIONAL_LOCKS": "0"},
         )  # fmt: skip
-        uncommitted = {line[3:] for line in said.split("\0") if line}
-        dirty = (uncommitted & set(entries)) | self._hidden_edits(entries)
+        dirty = {line[3:] for line in said.split("\0") if line} & set(entries)
+        # It leaves out edited files that the user marked as unchanged.
+        listed = self._repository.in_working_tree("ls-files", "-v", "-z").split("\0")
+        marked = {line[2:] for line in listed if line[:1].islower() or line.startswith("S")}
+        top = self._repository.top
+        there = {path: entries[path] for path in marked & set(entries) if os.path.lexists(top / path)}
+        if there:
+            with tempfile.TemporaryDirectory(prefix="crewboard-index-") as folder:
+                dirty |= set(there) - self._unchanged(Path(folder, "index"), there, 0)
         hindered = sorted(dirty | {path for each in entries for path in self._in_the_way(each, entries)})
         if hindered:
             raise BadDataError(
                 f"not committed, and would be overwritten: {name_some(hindered)}; commit or stash it first"
             )
-
-    def _hidden_edits(self, entries: dict[str, tuple[Entry, Entry]]) -> set[str]:
-        """Return the edited files that `git status` leaves out, because the user marked them as unchanged."""
-        listed = self._repository.in_working_tree("ls-files", "-v", "-z").split("\0")
-        marked = {line[2:] for line in listed if line[:1].islower() or line.startswith("S")}
-        top = self._repository.top
-        there = {path: entries[path] for path in marked & set(entries) if os.path.lexists(top / path)}
-        if not there:
-            return set()
-        with tempfile.TemporaryDirectory(prefix="crewboard-index-") as folder:
-            return set(there) - self._unchanged(Path(folder, "index"), there, 0)
 
     def _in_the_way(self, path: str, entries: dict[str, tuple[Entry, Entry]]) -> Iterator[str]:
         """Yield the untracked files that are in the place of the file `path`, which a move makes."""

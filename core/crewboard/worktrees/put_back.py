@@ -211,36 +211,30 @@ def reverse(
         UsageError: There is no such file or hunk in that change.
         BadDataError: Later changes are in the same lines.
     """
-    wanted = old if path is None else _without(repository, old, new, path, hunk)
+    wanted = old
+    if path is not None:
+        # The tree of `new` with that file or hunk as it is in `old`.
+        change = next((each for each in files_between(repository, old, new) if each.path == path), None)
+        if change is None:
+            raise UsageError(f"{path} is not among the changed files; `crewboard changes` lists them")
+        names = {path, change.old_path or path}
+        entries = {name: each for name, each in entries_between(repository, old, new).items() if name in names}
+        chosen = {name: before for name, (before, _) in entries.items()}
+        if hunk is not None:
+            chosen = _without_hunk(repository, old, new, path, change.old_path or path, hunk) or chosen
+        with tempfile.TemporaryDirectory(prefix="crewboard-index-") as folder:
+            environment = {"GIT_INDEX_FILE": str(Path(folder, "index"))}
+            repository.git("read-tree", new, environment=environment)
+            # Removals first: a file may take the place of a folder.
+            ordered = dict(sorted(chosen.items(), key=lambda each: each[1][0] != ABSENT))
+            repository.git("update-index", "-z", "--index-info", environment=environment, stdin=index_lines(ordered))
+            wanted = repository.git("write-tree", environment=environment)
     merge = merged(repository, present, wanted, new)
     if merge.conflicts:
         raise BadDataError(
             f"it was changed later in the same places: {name_some(merge.conflicts)}; nothing was put back"
         )
     return merge.tree
-
-
-def _without(repository: Repository, old: str, new: str, path: str, hunk: int | None) -> str:
-    """Return the tree of `new` with the file `path`, or one hunk of it, as it is in `old`.
-
-    Raises:
-        UsageError: There is no such file or hunk in the change.
-    """
-    change = next((each for each in files_between(repository, old, new) if each.path == path), None)
-    if change is None:
-        raise UsageError(f"{path} is not among the changed files; `crewboard changes` lists them")
-    names = {path, change.old_path or path}
-    entries = {name: each for name, each in entries_between(repository, old, new).items() if name in names}
-    chosen = {name: before for name, (before, _) in entries.items()}
-    if hunk is not None:
-        chosen = _without_hunk(repository, old, new, path, change.old_path or path, hunk) or chosen
-    with tempfile.TemporaryDirectory(prefix="crewboard-index-") as folder:
-        environment = {"GIT_INDEX_FILE": str(Path(folder, "index"))}
-        repository.git("read-tree", new, environment=environment)
-        # Removals first: a file may take the place of a folder.
-        ordered = dict(sorted(chosen.items(), key=lambda each: each[1][0] != ABSENT))
-        repository.git("update-index", "-z", "--index-info", environment=environment, stdin=index_lines(ordered))
-        return repository.git("write-tree", environment=environment)
 
 
 def _without_hunk(
@@ -333,35 +327,28 @@ def write(team: TeamDirectory, repository: Repository, name: str, planned: Plan,
         StorageError: The files cannot be written.
     """
     checkout = team.worktree(name)
+    target = Path(os.path.realpath(team.path)) / team.worktrees.name / name
+    wanted = {path: new for path, (_, new) in planned.entries.items() if new[0] != ABSENT}
     with store_files.storage_errors(f"cannot put files back in {checkout}"):
-        staging = _stage(team, repository, name, planned)
+        remove_unfinished(target)
+        # Here git writes the files, as in a new checkout.
+        staging = target.with_name(f".{name}.{secrets.token_hex(4)}")
+        own = make_borrower(repository, staging, [repository.objects])
+        own.git("config", "core.sparseCheckout", "false")
+        # By their attributes files get their line ends.
+        listed = repository.git("ls-tree", "-r", "-z", "--full-tree", "--name-only", planned.tree).split("\0")
+        attributes = [path for path in listed if path.rpartition("/")[2] == ".gitattributes"]
+        found = {path: _entry(repository, planned.tree, path) for path in attributes}
+        own.git("update-index", "-z", "--index-info", stdin=index_lines({**found, **wanted}))
+        part = own.git("write-tree")
+        own.git("read-tree", "--empty")
+        own.in_working_tree("read-tree", "-m", "-u", part, environment=UNTOUCHED)
         try:
             with Tree(checkout) as files:
-                for path, (_, new) in planned.entries.items():
-                    if new[0] == ABSENT:
+                for path in planned.entries:
+                    if path not in wanted:
                         files.remove(path, keep=folder)
-                for path, (_, new) in planned.entries.items():
-                    if new[0] != ABSENT:
-                        files.put(path, staging / path)
+                for path in wanted:
+                    files.put(path, staging / path)
         finally:
-            remove_unfinished(staging.with_name(name))
-
-
-def _stage(team: TeamDirectory, repository: Repository, name: str, planned: Plan) -> Path:
-    """Return a new folder in which git has written the planned files, as in a new checkout."""
-    target = Path(os.path.realpath(team.path)) / team.worktrees.name / name
-    remove_unfinished(target)
-    staging = target.with_name(f".{name}.{secrets.token_hex(4)}")
-    own = make_borrower(repository, staging, [repository.objects])
-    own.git("config", "core.sparseCheckout", "false")
-    # By their attributes files get their line ends.
-    listed = repository.git("ls-tree", "-r", "-z", "--full-tree", "--name-only", planned.tree).split("\0")
-    found = {
-        path: _entry(repository, planned.tree, path) for path in listed if path.rpartition("/")[2] == ".gitattributes"
-    }
-    wanted = {path: new for path, (_, new) in planned.entries.items() if new[0] != ABSENT}
-    own.git("update-index", "-z", "--index-info", stdin=index_lines({**found, **wanted}))
-    part = own.git("write-tree")
-    own.git("read-tree", "--empty")
-    own.in_working_tree("read-tree", "-m", "-u", part, environment=UNTOUCHED)
-    return staging
+            remove_unfinished(target)

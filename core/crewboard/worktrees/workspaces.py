@@ -127,25 +127,18 @@ def push(team: TeamDirectory, by: str, now: float, url: str | None = None, *, fo
     if lease is None:
         raise TryLaterError("another process pushes a workspace; try again when it is done")
     try:
-        if not force:
-            _require_related(team, repository)
+        before = team.workspace.load() if not force else None
+        if before is not None:
+            # The answer of `merge_base` is kept, also after a fetch of what was missing.
+            known = repository.has(before.head)
+            if not known or merge_base(repository, repository.commit("HEAD"), before.head) is None:
+                raise UsageError(
+                    f"{repository.top} has no history in common with {before.head[:12]}, which was pushed before: push "
+                    "from a clone of that project, after `git fetch`, or replace it for new agents with --force"
+                )
         return _push(team, repository, by, now, url)
     finally:
         leases.release(lease)
-
-
-def _require_related(team: TeamDirectory, repository: Repository) -> None:
-    """Raise UsageError if the repository has no history in common with the workspace that was pushed last."""
-    before = team.workspace.load()
-    if before is None:
-        return
-    # The answer of `merge_base` is kept, also after a fetch of what was missing.
-    if repository.has(before.head) and merge_base(repository, repository.commit("HEAD"), before.head) is not None:
-        return
-    raise UsageError(
-        f"{repository.top} has no history in common with {before.head[:12]}, which was pushed before: push from a "
-        "clone of that project, after `git fetch`, or replace it for new agents with --force"
-    )
 
 
 def _push(team: TeamDirectory, repository: Repository, by: str, now: float, url: str | None) -> Workspace:
