@@ -340,15 +340,14 @@ def folders_below(root: Path) -> list[str]:
 
 def own_teams(folders: list[str]) -> list[Path]:
     """Return the `.crewboard` folders directly in `folders` that contain a team of this user. Links are left out."""
-    found = [Path(folder, TEAMS) for folder in folders if stat.S_ISDIR(_mode(f"{folder}/{TEAMS}"))]
-    return [path for path in found if any(_is_own(entry.path) for entry in _listed(path))]
-
-
-def _is_own(team: str) -> bool:
-    try:
-        return team_marks.is_marked(Path(team))
-    except OSError:
-        return False
+    found = []
+    for path in [Path(folder, TEAMS) for folder in folders if stat.S_ISDIR(_mode(f"{folder}/{TEAMS}"))]:
+        for entry in _listed(path):
+            with contextlib.suppress(OSError):
+                if team_marks.is_marked(Path(entry.path)):
+                    found.append(path)
+                    break
+    return found
 
 
 def _is_bare(root: Path) -> bool:

@@ -112,22 +112,17 @@ class Child:
         if self._about is not None:
             about, self._about = self._about, None
             self._report = _read_report(about, self._said)
+            found = [self._report["child-pid"]] if "child-pid" in self._report else []
+            if not found and self.code == -signal.SIGKILL:
+                # Another process killed bubblewrap before its report, and what it had started became our children. Only
+                # one that waits for bubblewrap is still in its process group.
+                for pid, parent in unix_process.parents().items():
+                    with contextlib.suppress(ProcessLookupError):
+                        if parent == os.getpid() and os.getpgid(pid) == self.pid:
+                            found.append(pid)
             # With the first process of a namespace, all others in it end.
-            for first in [self._report["child-pid"]] if "child-pid" in self._report else self._unreported():
+            for first in found:
                 await _reap(first)
-
-    def _unreported(self) -> list[int]:
-        """Return the pids of processes of bubblewrap that became children of this one when it was killed early.
-
-        That is, by another process, before its report. They are found by their process group.
-        """
-        found = []
-        for pid, parent in unix_process.parents().items() if self.code == -signal.SIGKILL else ():
-            # Only one that waits for bubblewrap is still in its process group.
-            with contextlib.suppress(ProcessLookupError):
-                if parent == os.getpid() and os.getpgid(pid) == self.pid:
-                    found.append(pid)
-        return found
 
     @property
     def never_ran(self) -> bool:

@@ -411,20 +411,17 @@ def find_memory_cgroup(proc: Path = Path("/proc")) -> Path | None:
     It is this process's own cgroup (version 2) or one above it. `proc` is the folder `/proc`.
     """
     own = _cgroup_below(proc, "self")
-    return next((each for each in [own, *own.parents] if _can_limit_memory(each)), None) if own is not None else None
-
-
-def _can_limit_memory(group: Path) -> bool:
-    try:
-        if not _is_delegated(group):
-            return False
-        if "memory" in (group / "cgroup.subtree_control").read_text().split():
-            return True
-        # The kernel enables a controller only for the children of a cgroup without processes.
-        has_processes = bool((group / "cgroup.procs").read_text())
-        return not has_processes and "memory" in (group / "cgroup.controllers").read_text().split()
-    except OSError:
-        return False
+    for group in [own, *own.parents] if own is not None else ():
+        with contextlib.suppress(OSError):
+            if not _is_delegated(group):
+                continue
+            if "memory" in (group / "cgroup.subtree_control").read_text().split():
+                return group
+            # The kernel enables a controller only for the children of a cgroup without processes.
+            has_processes = bool((group / "cgroup.procs").read_text())
+            if not has_processes and "memory" in (group / "cgroup.controllers").read_text().split():
+                return group
+    return None
 
 
 def _is_delegated(group: Path) -> bool:
