@@ -383,37 +383,33 @@ class LocalHost:
     def find_lost(self) -> list[LostRun]:
         """Return the runs that ended with their hosts; put what those hosts had claimed into the queue."""
         now, found = time.monotonic(), list[LostRun]()
-        for name in self._team.hosts.names():
-            if name == self.name or not is_name(name):
+        for host in self._team.hosts.names():
+            if host == self.name or not is_name(host):
                 continue
-            if store_hosts.is_up(self._team, name):
-                self._looked.pop(name, None)
-            else:
-                found += self._lost_with(name, now)
-        return found
-
-    def _lost_with(self, host: str, now: float) -> list[LostRun]:
-        for run in store_hosts.claimed(self._team, host):
-            if store_agents.last_run(self._team.agent(run.agent)) >= run.run:
-                store_hosts.begun(self._team, host, run.agent)
-        store_hosts.give_back(self._team, host)
-        looked = self._looked.get(host)
-        if looked is None or now - looked.at > _LOOK_AGAIN:
-            looked = Looked(self._team.agent_names(), now)
-        left, found = [], []
-        for name in looked.agents:
-            agent = self._team.agent(name)
-            status = agent.status.load_or_none()
-            ended = agent.exit.load_or_none()
-            if status is None or status.host != host or not store_agents.is_unfinalized(status, ended):
+            if store_hosts.is_up(self._team, host):
+                self._looked.pop(host, None)
                 continue
-            left.append(name)
-            if not leases.is_held(agent.lease):
-                # By the clock of the store.
-                seen_at = self._team.host(host).record.changed_at()
-                why = self._why(status, store_hosts.load(self._team, host), seen_at)
-                found.append(LostRun(agent, status.run, host, why))
-        self._looked[host] = Looked(left, looked.at)
+            for run in store_hosts.claimed(self._team, host):
+                if store_agents.last_run(self._team.agent(run.agent)) >= run.run:
+                    store_hosts.begun(self._team, host, run.agent)
+            store_hosts.give_back(self._team, host)
+            looked = self._looked.get(host)
+            if looked is None or now - looked.at > _LOOK_AGAIN:
+                looked = Looked(self._team.agent_names(), now)
+            left = []
+            for name in looked.agents:
+                agent = self._team.agent(name)
+                status = agent.status.load_or_none()
+                ended = agent.exit.load_or_none()
+                if status is None or status.host != host or not store_agents.is_unfinalized(status, ended):
+                    continue
+                left.append(name)
+                if not leases.is_held(agent.lease):
+                    # By the clock of the store.
+                    seen_at = self._team.host(host).record.changed_at()
+                    why = self._why(status, store_hosts.load(self._team, host), seen_at)
+                    found.append(LostRun(agent, status.run, host, why))
+            self._looked[host] = Looked(left, looked.at)
         return found
 
     def _why(self, status: Status, host: Host | None, seen_at: float) -> Why:
