@@ -110,28 +110,22 @@ def register_secrets(environment: Mapping[str, str]) -> None:
     Encoded forms of a value are redacted as well. Values of fewer than 8 characters are not, nor are plain words that a
     private server asks for in place of a key.
     """
-    register_values(
-        value
-        for key, value in environment.items()
-        if ((is_secret(key) and not _NO_SECRETS.fullmatch(key)) or key == _DATABASE_PASSWORD)
-        and not _is_no_key(key, value, environment)
-    )
+    values = []
+    for key, value in environment.items():
+        if key != _DATABASE_PASSWORD and (not is_secret(key) or _NO_SECRETS.fullmatch(key)):
+            continue
+        if _WORD.fullmatch(value):
+            # Imported here: every command loads this module, and few environments have such a key.
+            from crewboard import endpoint
+
+            # Servers nearby that ask for no key tell the user to set such a word, as `lmstudio`. It is all over such a
+            # project.
+            if key in endpoint.KEYS and endpoint.is_private(endpoint.base_url(environment)):
+                continue
+        values.append(value)
+    register_values(values)
     headers = env.custom_headers(environment).items()
     register_values(value.removeprefix("Bearer ") for name, value in headers if _SECRET_HEADER.search(name))
-
-
-def _is_no_key(variable: str, value: str, environment: Mapping[str, str]) -> bool:
-    """Return True for a plain word, such as `lmstudio`, that a variable for a key holds for a server nearby.
-
-    Servers that ask for no key tell the user to set such a word. It is not redacted, because it is all over such a
-    project.
-    """
-    if not _WORD.fullmatch(value):
-        return False
-    # Imported here: every command loads this module, and few environments have such a key.
-    from crewboard import endpoint
-
-    return variable in endpoint.KEYS and endpoint.is_private(endpoint.base_url(environment))
 
 
 def register_values(secrets: Iterable[str]) -> None:

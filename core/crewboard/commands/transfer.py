@@ -214,22 +214,19 @@ def _names(source: Store, folder: str = "") -> Iterator[tuple[str, bool]]:
             or (not each.startswith(".") and each.endswith(_KINDS))
         ):
             yield name, False
-        elif _has_records(name):
+            continue
+        match name.split("/"):
+            case [top]:
+                has_records = top in _FOLDERS
+            case ["agents" | "removed", inside]:
+                has_records = not inside.startswith(".")
+            case ["removed", _, "agent"] | ["agents", _, "media"] | ["removed", _, "agent", "media"]:
+                has_records = True
+            case _:
+                has_records = False
+        if has_records:
             yield name, True
             yield from _names(source, name)
-
-
-def _has_records(name: str) -> bool:
-    parts = name.split("/")
-    match parts:
-        case [top]:
-            return top in _FOLDERS
-        case ["agents" | "removed", inside]:
-            return not inside.startswith(".")
-        case ["removed", _, "agent"] | ["agents", _, "media"] | ["removed", _, "agent", "media"]:
-            return True
-        case _:
-            return False
 
 
 def _copy_files(source: Path, target: Path) -> int:

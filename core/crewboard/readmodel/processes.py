@@ -193,22 +193,20 @@ def process_tree(pid: int) -> tuple[ProcessNode, ...]:
         here, depth = waiting.pop()
         used, command = process.measure(here), process.arguments(here)
         # A process may end after it was listed.
-        if used is not None and command:
-            found.append(ProcessNode(here, depth, _shown(command), round(used.cpu_seconds, 1), used.rss_bytes))
-            waiting += [(child, depth + 1) for child in sorted(children.get(here, []), reverse=True)]
+        if used is None or not command:
+            continue
+        program, *arguments = command
+        name = os.path.basename(program)  # noqa: PTH119  as written, not as a path of ours
+        shown = " ".join([name, *arguments])
+        if name in ("bwrap", "bash"):
+            # Imported here because readers that show no processes do not need it.
+            from crewboard.sandbox.sandbox import command_of, without_sandbox
+
+            # Of a command in the sandbox, only the command itself.
+            if (own := command_of(command)) is not None:
+                shown = f"{name} {own}" if name == "bwrap" else own
+            elif name == "bwrap":
+                shown = " ".join([name, *without_sandbox(arguments)])
+        found.append(ProcessNode(here, depth, shown, round(used.cpu_seconds, 1), used.rss_bytes))
+        waiting += [(child, depth + 1) for child in sorted(children.get(here, []), reverse=True)]
     return tuple(found)
-
-
-def _shown(command: list[str]) -> str:
-    """Return the command line of a process; of a command in the sandbox, only the command itself."""
-    program, *arguments = command
-    name = os.path.basename(program)  # noqa: PTH119  as written, not as a path of ours
-    if name in ("bwrap", "bash"):
-        # Imported here because readers that show no processes do not need it.
-        from crewboard.sandbox.sandbox import command_of, without_sandbox
-
-        if (own := command_of(command)) is not None:
-            return f"{name} {own}" if name == "bwrap" else own
-        if name == "bwrap":
-            arguments = list(without_sandbox(arguments))
-    return " ".join([name, *arguments])
