@@ -146,7 +146,11 @@ class Watcher:
                 published = time.monotonic()
                 self._publish()
                 if not is_swept:
-                    self._gather()
+                    # Gather further changes until they are to be published. During a burst, hints are held and heard
+                    # together at its end: each one alone would wake the thread that hears it.
+                    with self._changed.held():
+                        self._answer_for(lambda: self._pace() - GATHER)
+                    self._answer_for(lambda: GATHER)
             is_question = is_swept = False
             if not (self._changed.is_set() or self._is_poked):
                 is_swept = not self._wake.wait(CALM_SWEEP if self._has_events and self._is_calm() else SWEEP)
@@ -158,20 +162,10 @@ class Watcher:
                     is_question = is_recent and not (self._changed.is_set() or self._is_poked)
         self._disarm()
 
-    def _gather(self) -> None:
-        """Gather further changes until they are to be published, and answer meanwhile. End at once after a `poke`.
-
-        During a burst, hints are held and heard together at its end: each one alone would wake the thread that hears
-        it.
-        """
+    def _answer_for(self, seconds: Callable[[], float]) -> None:
+        """Answer questions for so long, which may change meanwhile. End at once after a `poke`."""
         began = time.monotonic()
-        with self._changed.held():
-            self._answer_until(lambda: began + self._pace() - GATHER)
-        held_until = time.monotonic()
-        self._answer_until(lambda: held_until + GATHER)
-
-    def _answer_until(self, end: Callable[[], float]) -> None:
-        while not self._is_poked and (left := end() - time.monotonic()) > 0 and self._poked.wait(left):
+        while not self._is_poked and (left := began + seconds() - time.monotonic()) > 0 and self._poked.wait(left):
             if not self._is_poked:
                 self._poked.clear()
                 self._answer()
