@@ -96,53 +96,21 @@ async def hang() -> None:
     await asyncio.Event().wait()
 
 
-async def cut(client: Client) -> None:
-    """Send what was written, then raise ConnectionResetError, by which the server closes the connection."""
-    await client.flush()
-    raise ConnectionResetError
+def misbehave(fault: Fault, events: Iterable[Event]) -> Iterator[Event]:
+    """Yield the events of a stream as a fault changes them.
 
-
-async def misbehave_before_reply(fault: Fault, client: Client, headers: dict[str, str]) -> bool:
-    """Do the part of a fault that comes before the reply; return True if the request is answered by that.
-
-    A fault `hang` or `ping` never returns.
-    """
-    if fault.kind == "hang":
-        await hang()
-    elif fault.kind == "ping":
-        await client.begin_stream(headers)
-        while True:
-            client.write(Event({"type": "ping"}).encode())
-            await asyncio.sleep(fault.seconds)
-    elif fault.kind == "slow":
-        await asyncio.sleep(fault.seconds)
-    elif fault.kind == "status":
-        wait = {"retry-after": f"{fault.retry_after:g}"} if fault.retry_after is not None else {}
-        body = {**fault.error, "request_id": headers["request-id"]}
-        await client.answer(fault.status, body, {**headers, **wait})
-    return fault.kind == "status"
-
-
-def until_fault(fault: Fault, events: Iterable[Event]) -> Iterator[Event]:
-    """Yield the events of a stream up to where a fault breaks it off, at the latest before `message_delta`.
-
-    A fault that does not break it off changes at most the pauses.
+    One that ends early breaks it off, at the latest before `message_delta`. Others change at most the pauses.
     """
     pieces = 0
     for event in events:
         is_last = event.data["type"] == "message_delta"
         is_piece = event.data["type"] == "content_block_delta"
         if fault.ends_early and (is_last or (is_piece and pieces >= fault.after)):
+            if fault.kind == "error_event":
+                yield Event(fault.error)
             return
         yield Event(event.data, fault.seconds) if fault.kind == "drip" else event
         pieces += is_piece
-
-
-async def misbehave_in_stream(fault: Fault, client: Client) -> None:
-    """End a stream that was broken off: by a closed connection, an error event, or a regular end."""
-    if fault.kind == "error_event":
-        client.write(Event(fault.error).encode())
-    await (cut(client) if fault.kind == "cut" else client.end_stream())
 
 
 @dataclass
@@ -168,7 +136,15 @@ class Service:
                 case "POST", "/v1/messages":
                     await self._messages(incoming, client, headers)
                 case "GET", path if path.startswith("/v1/models/"):
-                    await client.answer(200, self._model(path.removeprefix("/v1/models/")), headers)
+                    name = path.removeprefix("/v1/models/")
+                    if not name.startswith("claude-"):
+                        raise ApiError(404, f"model: {name}")
+                    described = {
+                        "type": "model", "id": name, "display_name": f"{name} (offline model)", "lifecycle": "active",
+                        "created_at": "1970-01-01T00:00:00Z", "max_input_tokens": self.window,
+                        "max_tokens": MOST_OUTPUT, **models.offline(name),
+                    }  # fmt: skip
+                    await client.answer(200, described, headers)
                 case ("HEAD" as method, _) | (method, "/v1/messages"):
                     raise ApiError(405, f"Method {method} is not allowed here")
                 case _, path:
@@ -181,15 +157,6 @@ class Service:
         status, text = error.args
         body = error_body(ERROR_TYPES.get(status, "invalid_request_error"), text)
         await client.answer(status, {**body, "request_id": headers["request-id"]}, headers)
-
-    def _model(self, name: str) -> dict[str, Any]:
-        if not name.startswith("claude-"):
-            raise ApiError(404, f"model: {name}")
-        return {
-            "type": "model", "id": name, "display_name": f"{name} (offline model)", "lifecycle": "active",
-            "created_at": "1970-01-01T00:00:00Z", "max_input_tokens": self.window, "max_tokens": MOST_OUTPUT,
-            **models.offline(name),
-        }  # fmt: skip
 
     def read(self, incoming: Incoming) -> Request:
         """Return the parsed body of a request.
@@ -212,7 +179,10 @@ class Service:
         total = read = 0
         written = {"5m": 0, "1h": 0}
         digest = hashlib.sha256(asked.model.encode())
-        for piece in _pieces(asked):
+        # What the prompt cache compares, in this order.
+        tools = [tool for tool in asked.tools if not tool.get("defer_loading")]
+        said = [{"role": each.role, **block} for each in asked.messages for block in blocks_of(each.content)]
+        for piece in [*tools, *blocks_of(asked.system), *said]:
             mark, plain = piece.get("cache_control"), {**piece, "cache_control": None}
             digest.update(json.dumps(plain, sort_keys=True).encode())
             total += _size(plain)
@@ -242,28 +212,42 @@ class Service:
         usage = self.count(asked)
         if (total := sum(usage.values())) > self.window:
             raise ApiError(400, f"prompt is too long: {total} tokens > {self.window} maximum")
-        fault = self.faults.next_for(talk.name)
-        if fault is not None and await misbehave_before_reply(fault, client, headers):
-            return
+        # Slow by no seconds is as usual.
+        fault = self.faults.next_for(talk.name) or Fault("slow")
+        match fault.kind:
+            case "hang":
+                await hang()
+            case "ping":
+                await client.begin_stream(headers)
+                while True:
+                    client.write(Event({"type": "ping"}).encode())
+                    await asyncio.sleep(fault.seconds)
+            case "slow":
+                await asyncio.sleep(fault.seconds)
+            case "status":
+                wait = {"retry-after": f"{fault.retry_after:g}"} if fault.retry_after is not None else {}
+                body = {**fault.error, "request_id": headers["request-id"]}
+                await client.answer(fault.status, body, {**headers, **wait})
+                return
         reply = self.reply(talk, asked)
         whole = self.whole(reply, asked, headers["request-id"], usage)
-        stream = self.stream(whole, asked, reply.speed.at(self.pace))
-        if fault is not None:
-            stream = until_fault(fault, stream)
-        breaks = fault is not None and fault.ends_early
-        if breaks and not asked.stream:
-            await cut(client)
-        elif not asked.stream:
-            await asyncio.sleep(sum(event.pause for event in stream))
-            await client.answer(200, whole, headers)
-        else:
+        stream = misbehave(fault, self.stream(whole, asked, reply.speed.at(self.pace)))
+        if asked.stream:
             await client.begin_stream(headers)
             for event in stream:
                 if event.pause:
                     await client.flush()
                     await asyncio.sleep(event.pause)
                 client.write(event.encode())
-            await (misbehave_in_stream(fault, client) if fault is not None and breaks else client.end_stream())
+        if fault.kind == "cut" or (fault.ends_early and not asked.stream):
+            await client.flush()
+            # By this, the server closes the connection.
+            raise ConnectionResetError
+        if asked.stream:
+            await client.end_stream()
+        else:
+            await asyncio.sleep(sum(event.pause for event in stream))
+            await client.answer(200, whole, headers)
 
     def stream(self, whole: dict[str, Any], _asked: Request, speed: Speed) -> Iterator[Event]:
         """Yield the events of a stream for the message `whole`, with the pauses of `speed`."""
@@ -276,14 +260,6 @@ def _check_headers(incoming: Incoming) -> None:
         raise ApiError(401, "x-api-key header is required")
     if "anthropic-version" not in headers:
         raise ApiError(400, "anthropic-version: header is required")
-
-
-def _pieces(asked: Request) -> Iterator[Block]:
-    """Yield the parts of a request that the prompt cache compares, in this order: tools, system prompt, messages."""
-    yield from (tool for tool in asked.tools if not tool.get("defer_loading"))
-    yield from blocks_of(asked.system)
-    for each in asked.messages:
-        yield from ({"role": each.role, **block} for block in blocks_of(each.content))
 
 
 def _size(piece: Block) -> int:
