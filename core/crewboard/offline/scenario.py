@@ -10,7 +10,7 @@ once, but for `rejected`. Text and inputs may quote what tools returned (see `co
 """
 
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -105,28 +105,26 @@ def play(turns: Sequence[Turn], replies: Iterable[Sequence[Done]]) -> tuple[Turn
         if not current.calls:
             extra.extend(done)
             continue
-        branch = next((index for index in _branches(turns[place], done, so_far) if index not in used), None)
-        if branch is not None:
-            current = turns[place].then[branch]
-            used |= {branch} if turns[place].then[branch].on != "rejected" else set()
-        elif place + 1 == len(turns):
-            return None, []
+        for index, branch in enumerate(turns[place].then):
+            calls = [call for call in so_far if call.tool == branch.of][-1:] if branch.of else done
+            if index not in used and _fits(branch, calls):
+                current = branch
+                used |= {index} if branch.on != "rejected" else set()
+                break
         else:
+            if place + 1 == len(turns):
+                return None, []
             place, used = place + 1, set()
             current = turns[place]
     return current, extra
 
 
-def _branches(turn: Turn, done: Sequence[Done], so_far: Sequence[Done]) -> Iterator[int]:
-    for index, branch in enumerate(turn.then):
-        calls = [call for call in so_far if call.tool == branch.of][-1:] if branch.of else done
-        if any(_HOLDS[branch.on](branch, call) for call in calls):
-            yield index
-
-
-_HOLDS: dict[str, Callable[[Branch, Done], bool]] = {
-    "rejected": lambda _, call: is_rejected(call),
-    "error": lambda _, call: not call.ok,
-    "failed": lambda _, call: exit_code(call) not in {None, 0},
-    "says": lambda branch, call: branch.says.lower() in call.text.lower(),
-}
+def _fits(branch: Branch, calls: Iterable[Done]) -> bool:
+    """Return True if what one of the calls returned fits the `on` of a branch."""
+    holds: dict[str, Callable[[Done], bool]] = {
+        "rejected": is_rejected,
+        "error": lambda call: not call.ok,
+        "failed": lambda call: exit_code(call) not in {None, 0},
+        "says": lambda call: branch.says.lower() in call.text.lower(),
+    }
+    return any(map(holds[branch.on], calls))
