@@ -16,11 +16,11 @@ def orders(text: str) -> list[str]:
     """Return what is understood of a text, each order as its kind or tool with its words; ?? for what is not."""
     told = []
     for one in understand(text, lead=True, members=TEAM):
-        if isinstance(one, str):
+        if not one.is_known:
             told.append("??")
             continue
         asked = next(text for text, phrase in book().phrases(lead=True).items() if phrase == one.phrase)
-        kind = one.phrase.kind or (one.phrase.steps[0].tool if one.phrase.steps else asked)
+        kind = one.kind or (one.phrase.steps[0].tool if one.phrase.steps else asked)
         told.append(" | ".join([kind, *(one.words[key] for key in _SHOWN if key in one.words)]))
     return told
 
@@ -372,7 +372,7 @@ WISHES: dict[str, tuple[list[str], list[str]]] = {
     "say hello to all": (["broadcast | hello"], ["say hello to the whole team"]),
     "approve in other words": (["review | carol | go ahead"], ["go ahead with carol's plan"]),
     "the cost": (["How much did it cost?"], ["how much did it cost so far?", "how many tokens did alice use?"]),
-    "the plan of one": (["show plan | bob"], ["show me bob's plan", "what is the plan of bob?"]),
+    "the plan of one": (["Show me bob's plan | bob"], ["show me bob's plan", "what is the plan of bob?"]),
     "how far it is": (["send_message | scanner"], [
         "What did scanner find?", "What has scanner learned so far?", "How far is scanner?",
         "Ask scanner how it is going", "Ask scanner for a summary",
@@ -634,19 +634,19 @@ NOT_OBEYED = [
 
 @pytest.mark.parametrize("text", NOT_OBEYED, ids=lambda text: text[:60])
 def test_what_is_forbidden_or_limited_is_not_obeyed(text: str) -> None:
-    assert not any(isinstance(one, Order) for one in understand(text, lead=True, members=TEAM))
+    assert not any(one.is_known for one in understand(text, lead=True, members=TEAM))
 
 
 def test_an_agent_greets_another_by_mail() -> None:
     (order,) = understand("say hello to bob", lead=False)
-    assert isinstance(order, Order)
+    assert order.is_known
     assert ([step.tool for step in order.phrase.steps], order.name) == (["send_message"], "bob")
 
 
 @pytest.mark.parametrize("condition", ["but only after I approved it", "but has to show a plan first", ", not now"])
 def test_a_condition_behind_a_quote_is_no_part_of_a_file(condition: str) -> None:
     said = f"Write a file named x.txt that says 'x' {condition}"
-    assert not any(isinstance(each, Order) for each in understand(said, lead=False))
+    assert not any(each.is_known for each in understand(said, lead=False))
 
 
 @pytest.mark.parametrize(

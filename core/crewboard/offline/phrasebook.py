@@ -2,7 +2,7 @@
 
 A text is cut into clauses, and each clause must match one pattern from its beginning to its end, or consist of parts of
 one phrase. Words in a clause that a pattern names, such as a path or an agent, are the words of an `Order`. There is no
-grammar behind this: a clause that no pattern matches is returned as it stands.
+grammar behind this: a clause that no pattern matches becomes an order that is not known.
 """
 
 import re
@@ -109,12 +109,39 @@ def book() -> _Book:
     return convert(tomllib.loads(text), _Book)
 
 
+UNKNOWN = Phrase(kind="unknown")
+"""What stands for the phrase of a clause that is not understood."""
+
+STRANGER = Phrase(kind="stranger")
+"""What stands for the phrase of a line that is addressed to an agent that is not on the team."""
+
+
 @dataclass(frozen=True)
 class Order:
-    """A clause that was understood: its phrase, and its words by name, such as `path`; `clause` is the whole text."""
+    """A clause: its phrase, or what stands for one, and its words by name, such as `path`; `clause` is all its text."""
 
     phrase: Phrase
     words: dict[str, str]
+
+    @property
+    def kind(self) -> str:
+        """Return the kind of the phrase."""
+        return self.phrase.kind
+
+    @property
+    def clause(self) -> str:
+        """Return the whole text of the clause."""
+        return self.words["clause"]
+
+    @property
+    def is_known(self) -> bool:
+        """Return True if the clause was understood."""
+        return self.phrase not in (UNKNOWN, STRANGER)
+
+    @property
+    def ends_agents(self) -> bool:
+        """Return True if this stops agents, or deletes the team."""
+        return self.kind == "stop" or any(step.tool == "delete_team" for step in self.phrase.steps)
 
     @property
     def name(self) -> str:
@@ -126,30 +153,25 @@ class Order:
         return replace(self, words={**self.words, **words})
 
 
-class ForUnknown(str):
-    """A line that is addressed to an agent that is not on the team: `NAME: TEXT`."""
-
-    __slots__ = ()
-
-
 @lru_cache(maxsize=1024)
-def understand(text: str, *, lead: bool, members: frozenset[str] | None = None) -> tuple[Order | str, ...]:
-    """Return the clauses of a text: an order for each that is understood, and the text of each other one.
+def understand(text: str, *, lead: bool, members: frozenset[str] | None = None) -> tuple[Order, ...]:
+    """Return an order for each clause of a text; one that is not understood is of the phrase `UNKNOWN`.
 
     The clauses stay in the order of the text, but agents without work are hired first. If a clause that is not
     understood may forbid the others, return the whole text as one clause. In a text for a lead, a line can be addressed
     to one of the `members` of its team; if they are not known, to any name.
     """
     pieces = list(_split_by_addressee(text, members)) if lead and len(text) <= _LONGEST_TEXT else []
-    if any(type(piece) is not str for piece in pieces):
+    if any(isinstance(piece, Order) for piece in pieces):
         found = [
             one
             for piece in pieces
-            for one in ([piece] if type(piece) is not str else understand(piece, lead=True, members=members))
+            for one in ([piece] if isinstance(piece, Order) else understand(piece, lead=True, members=members))
         ]
-        return (text.strip(),) if _forbids(found) else tuple(found)
+        return (_unknown(text.strip()),) if _forbids(found) else tuple(found)
     text = _split_items(text) if len(text) <= _LONGEST_TEXT else text
-    clauses: list[Order | str] = []
+    whole = (_unknown(text.strip()),)
+    clauses: list[Order] = []
     last = at_work = ""
     cuts = [(0, 0), *(_cuts(_ENDS, text) if len(text) <= _LONGEST_TEXT else ()), (len(text), len(text))]
     for (begin, start), (end, _) in pairwise(cuts):
@@ -158,44 +180,42 @@ def understand(text: str, *, lead: bool, members: frozenset[str] | None = None) 
             at_work = ""
         bare = re.sub(r"^\s*(?:[-*•]|\(?\d{1,2}[.)])\s+", "", sentence).strip(" ,\t")
         orders = _read(bare, lead=lead)
-        clauses += [bare] if not orders and re.search(r"[^\W_]", bare) else []
+        clauses += [_unknown(bare)] if not orders and re.search(r"[^\W_]", bare) else []
         for order in chain.from_iterable(_one_each(order, clauses, last) for order in orders):
-            if order.phrase.kind == "name" and any(map(_hires, clauses)):
+            if order.kind == "name" and any(one.kind == "spawn" for one in clauses):
                 if not (last := _name(clauses, order)):
                     # Agents would be hired under other names than those that were asked for.
-                    return (text.strip(),)
+                    return whole
                 continue
-            left_out = (order.phrase.kind in {"plan", "review"} or "self" in order.words) and not order.name
+            left_out = (order.kind in {"plan", "review"} or "self" in order.words) and not order.name
             is_pronoun = order.name in book().pronouns.split()
             # Who shall "exit" is clear only behind work for an agent, in the same sentence.
             known = at_work if "self" in order.words else last
-            is_unclear = (
-                is_pronoun or "self" in order.words or (left_out and order.phrase.kind == "plan")
-            ) and not known
-            if order.phrase.kind == "name" or is_unclear:
-                clauses.append(order.words["clause"])
+            needs_name = is_pronoun or "self" in order.words or (left_out and order.kind == "plan")
+            if order.kind == "name" or (needs_name and not known):
+                clauses.append(_unknown(order.clause))
                 continue
             named = order.having(name=known) if left_out or is_pronoun else order
             last = named.name or last
             at_work = named.name if "errand" in named.words else at_work
-            if not (_goes_on(clauses, named, at_work) or _join(clauses, named)):
-                clauses.append(named.words["clause"] if named.phrase.kind == "assign" else named)
+            if not _join(clauses, named, at_work):
+                clauses.append(_unknown(named.clause) if named.kind == "assign" else named)
     # What is meant for an agent that is not there must not end the others.
-    if lead and (_forbids(clauses) or (any(map(_ends_agents, clauses)) and has_addressee(text))):
-        return (text.strip(),)
-    said = [one if isinstance(one, str) else one.words["clause"] for one in clauses[:-1]]
-    if any(map(_compiled("<HELD>").match, said)):
-        # What the rest waits for cannot be weighed.
-        return (text.strip(),)
-    stops = {one.name for one in clauses if isinstance(one, Order) and one.phrase.kind == "stop"}
-    clauses = [
-        one.having(wait="yes") if isinstance(one, Order) and one.phrase.kind == "give" and one.name in stops else one
-        for one in clauses
-    ]
+    ends_others = lead and any(one.ends_agents for one in clauses) and has_addressee(text)
+    # What the rest waits for cannot be weighed.
+    is_held = any(_compiled("<HELD>").match(one.clause) for one in clauses[:-1])
+    if ends_others or is_held or (lead and _forbids(clauses)):
+        return whole
+    stops = {one.name for one in clauses if one.kind == "stop"}
+    clauses = [one.having(wait="yes") if one.kind == "give" and one.name in stops else one for one in clauses]
     # Agents without work are hired before their neighbours, so that mail finds them.
-    runs = groupby(clauses, key=_hires)
-    sorted_runs = (sorted(run, key=lambda one: hires and "errand" in getattr(one, "words", {})) for hires, run in runs)
+    runs = groupby(clauses, key=lambda one: one.kind == "spawn")
+    sorted_runs = (sorted(run, key=lambda one: hires and "errand" in one.words) for hires, run in runs)
     return tuple(chain.from_iterable(sorted_runs))
+
+
+def _unknown(clause: str) -> Order:
+    return Order(UNKNOWN, {"clause": clause})
 
 
 def orders_in(text: str, *, lead: bool) -> list[Order]:
@@ -203,7 +223,7 @@ def orders_in(text: str, *, lead: bool) -> list[Order]:
 
     `lead` is True for a text to a lead.
     """
-    return [clause for clause in understand(text, lead=lead) if isinstance(clause, Order)]
+    return [order for order in understand(text, lead=lead) if order.is_known]
 
 
 def _split_items(text: str) -> str:
@@ -220,7 +240,7 @@ def _split_items(text: str) -> str:
     return "\n".join([text[: found[0].start()], *items])
 
 
-def _one_each(order: Order, clauses: Sequence[Order | str], last: str) -> list[Order]:
+def _one_each(order: Order, clauses: Sequence[Order], last: str) -> list[Order]:
     """Split an order to hire several agents, to add several tasks, or about `them`, into one order for each.
 
     `them` are the agents hired last in `clauses`, if `last` is one of these.
@@ -231,7 +251,7 @@ def _one_each(order: Order, clauses: Sequence[Order | str], last: str) -> list[O
     if order.name in {"they", "them", "their"} and hired[-1:] == [last]:
         return [order.having(name=name) for name in hired]
     names = names_in(order.words.get("names", ""))
-    if not _hires(order) and order.phrase.kind in {"stop", "name"}:
+    if order.kind in {"stop", "name"}:
         return [order]
     if count := order.words.get("count", ""):
         names = [order.name, *(f"{order.name}{number}" for number in range(2, _number(count) + 1))]
@@ -243,23 +263,13 @@ def _number(word: str) -> int:
     return int(word) if word.isdecimal() else book().words["MANY"].split("|").index(word.lower()) + 2
 
 
-def _hires(order: Order | str) -> bool:
-    return isinstance(order, Order) and order.phrase.kind == "spawn"
-
-
-def _ends_agents(order: Order | str) -> bool:
-    return isinstance(order, Order) and (
-        order.phrase.kind == "stop" or any(step.tool == "delete_team" for step in order.phrase.steps)
-    )
-
-
-def _hired_last(clauses: Sequence[Order | str]) -> list[Order]:
+def _hired_last(clauses: Sequence[Order]) -> list[Order]:
     """Return the orders to hire that were made from the last clause that hires agents."""
-    hired = [one for one in clauses if isinstance(one, Order) and _hires(one)]
-    return [one for one in hired if one.words["clause"] == hired[-1].words["clause"]]
+    hired = [one for one in clauses if one.kind == "spawn"]
+    return [one for one in hired if one.clause == hired[-1].clause]
 
 
-def _name(clauses: list[Order | str], order: Order) -> str:
+def _name(clauses: list[Order], order: Order) -> str:
     """Give the agents hired last, in `clauses`, the names in an order; return the last one, "" if they do not fit."""
     names, hired = names_in(order.words.get("names", order.name)), _hired_last(clauses)
     if len(names) != len(hired) or any("unnamed" not in one.words for one in hired):
@@ -270,22 +280,17 @@ def _name(clauses: list[Order | str], order: Order) -> str:
     return names[-1]
 
 
-def _forbids(clauses: Sequence[Order | str]) -> bool:
+def _forbids(clauses: Sequence[Order]) -> bool:
     """Return True if no clause should be obeyed, because one that is not understood may limit or forbid the others.
 
     This is also so if it, or a question or a wait, comes before an order that ends agents: it may be a condition.
     """
-    unknown = [at for at, one in enumerate(clauses) if isinstance(one, str)]
     is_open = _compiled("<CONDITION>").match
-    before = [at for at, one in enumerate(clauses) if isinstance(one, str) or is_open(one.words["clause"])]
-    ends_after = any(map(_ends_agents, clauses[before[0] :])) if before else False
-    is_ungated = any(
-        isinstance(one, Order) and one.phrase.kind in {"spawn", "give"} and "plan" not in one.words for one in clauses
-    )
-    return ends_after or any(
-        _compiled("<LIMITS>").search(str(clauses[at]))
-        or (is_ungated and _compiled("<PLANNED>").search(str(clauses[at])))
-        for at in unknown
+    opens = [at for at, one in enumerate(clauses) if not one.is_known or is_open(one.clause)]
+    is_ungated = any(one.kind in {"spawn", "give"} and "plan" not in one.words for one in clauses)
+    limits = [_compiled("<LIMITS>"), *([_compiled("<PLANNED>")] if is_ungated else [])]
+    return any(one.ends_agents for at in opens[:1] for one in clauses[at:]) or any(
+        limit.search(one.clause) for one in clauses if not one.is_known for limit in limits
     )
 
 
@@ -297,7 +302,7 @@ def has_addressee(text: str) -> bool:
 def _split_by_addressee(text: str, members: frozenset[str] | None) -> Iterator[str | Order]:
     """Yield the lines of a text; one that is addressed to an agent by its name, as in a chat, as an order.
 
-    Yield `ForUnknown` for a line that is addressed to an agent that is not among `members`.
+    If the agent is not among `members`, that order is of the phrase `STRANGER`.
     """
     lines = [part for line in text.splitlines(keepends=True) for part in _parts_by_name(line, members)]
     while lines:
@@ -311,7 +316,7 @@ def _split_by_addressee(text: str, members: frozenset[str] | None) -> Iterator[s
         is_heading = (
             not is_there
             and given.get("name", "")[:1].isupper()
-            and ("comma" in given or not any(isinstance(one, Order) for one in understand(errand, lead=False)))
+            and ("comma" in given or not orders_in(errand, lead=False))
         )
         if not found or is_heading or _read(first, lead=True):
             yield f"{line}\n"
@@ -319,12 +324,12 @@ def _split_by_addressee(text: str, members: frozenset[str] | None) -> Iterator[s
         while lines and _GOES_ON.match(lines[0]):
             errand += f"\n{lines.pop(0).rstrip()}"
         if not is_there:
-            yield ForUnknown(f"{name}: {errand}")
+            yield Order(STRANGER, {"name": name, "clause": f"{name}: {errand}"})
             continue
         # What a phrase says as a whole is more than mail: a shutdown, a plan.
         asked = _match(f"ask {name} to {errand}", lead=True)
         letter = Order(book().lead["Have alice send bob a message"], {"name": name, "errand": errand.strip()})
-        order = asked if asked and asked.name == name and asked.phrase.kind != "give" else letter
+        order = asked if asked and asked.name == name and asked.kind != "give" else letter
         yield order.having(clause=line)
 
 
@@ -368,15 +373,15 @@ def _read(text: str, *, lead: bool) -> Sequence[Order]:
         if first is None or goes_on or _compiled("(?:<THANKS>)[.!? ]*").fullmatch(text, right):
             continue
         # Another task needs no verb.
-        if first.phrase.kind == "task" and (more := _compiled("<ONE_MORE>").match(text, right)):
+        if first.kind == "task" and (more := _compiled("<ONE_MORE>").match(text, right)):
             return [first, *_read(f"create a task{text[more.end() :]}", lead=lead)]
         if rest := _read(text[right:], lead=lead):
             return [first, *rest]
         # Nor does who is hired beside the first one. Of `two agents, alice and bob`, the rest says which two.
-        is_open = _hires(first) and not {"errand", "bare"} & first.words.keys()
+        is_open = first.kind == "spawn" and not {"errand", "bare"} & first.words.keys()
         if is_open and ("count" not in first.words or _compiled("(?:<COUNT>|<MANY>) ").match(text, right)):
             rest = _read(f"hire {text[right:]}", lead=lead)
-            if rest and _hires(rest[0]) and "bare" not in rest[0].words:
+            if rest and rest[0].kind == "spawn" and "bare" not in rest[0].words:
                 # Behind `two agents, ` stands who these are.
                 is_list = _number(first.words.get("count", "0")) == len(rest) and not _first(_types(), text[:left])
                 return rest if is_list else [first, *rest]
@@ -396,7 +401,7 @@ def _match_loosely(text: str, *, lead: bool) -> Order | None:
     for start, _ in _cuts(_compiled("<TAIL>"), text):
         if order := _match(text[:start], lead=lead):
             tail = text[start:].strip(" .!?,")
-            if order.phrase.kind == "stop" and _compiled("<LATER>").search(tail):
+            if order.kind == "stop" and _compiled("<LATER>").search(tail):
                 # Asked now, an agent would leave its work unfinished.
                 return None
             return order if _compiled("(?:(?:<THANKS>)[, ]*)+").fullmatch(tail) else order.having(left_out=tail)
@@ -408,50 +413,43 @@ def _match(text: str, *, lead: bool) -> Order | None:
 
     Where it hires an agent or gives work, and asks for a plan first, that is in the word `plan`, and not in the work.
     """
-    if (
-        lead
-        and (unplanned := _compiled("<UNPLANNED>").search(text))
-        and not _compiled("<LIMITS>").search(before := text[: unplanned.start()])
-    ):
-        order = _match_pattern(before, lead=lead)
-        if order and order.phrase.kind in {"spawn", "give"}:
+    unplanned = _compiled("<UNPLANNED>").search(text) if lead else None
+    if unplanned and not _compiled("<LIMITS>").search(text[: unplanned.start()]):
+        order = _match_pattern(text[: unplanned.start()], lead=lead)
+        if order and order.kind in {"spawn", "give"}:
             return order.having(clause=text)
     says_plan = lead and _compiled("\\b(?:plan|approv)").search(text)
     for start, end in _cuts(_compiled("(?<![^\\s,(])<GATE>"), text) if says_plan else ():
         if _compiled("<NEEDED>").search(text, start, end) and not _compiled("<DANGLING>").search(text[:start]):
             rest = re.sub(r"^\s*(?=\w+ing\b)", " to ", text[end:])
             order = _match_pattern(f"{text[:start].rstrip(' ,(')}{rest}", lead=lead)
-            if order and order.phrase.kind in {"spawn", "give"}:
+            if order and order.kind in {"spawn", "give"}:
                 return _gated(order).having(clause=text)
     order = _match_pattern(text, lead=lead)
     # A plan too many does no harm; work that should have waited for one does.
-    asks = (
-        order
-        and order.phrase.kind in {"spawn", "give"}
-        and _compiled("<APPROVAL>").search(order.words.get("errand", ""))
-    )
-    return _gated(order) if order and asks else order
+    if not order or order.kind not in {"spawn", "give"}:
+        return order
+    return _gated(order) if _compiled("<APPROVAL>").search(order.words.get("errand", "")) else order
 
 
 def _gated(order: Order) -> Order:
     """Return an order to hire or to give work, changed so that the agent must submit a plan first."""
     errand = _compiled("<ONLY_PLAN>").sub("", order.words.get("errand", ""))
-    words = {**order.words, "plan": "yes", "errand": re.sub(r"^\w+ing\b", lambda found: _base(found[0]), errand)}
-    phrase = order.phrase if _hires(order) else book().lead["Have bob submit a plan first"]
+    words = {**order.words, "plan": "yes", "errand": re.sub(r"^\w+ing\b", _base, errand)}
+    phrase = order.phrase if order.kind == "spawn" else book().lead["Have bob submit a plan first"]
     return Order(phrase, {key: word for key, word in words.items() if word or key != "errand"})
 
 
-def _base(word: str) -> str:
+def _base(word: re.Match[str]) -> str:
     """Return the verb that a word such as `writing` is made of, if the phrasebook has it, else the word."""
     verbs = {verb for verbs in book().verbs.values() for verb in verbs.split()}
-    stem = word.lower().removesuffix("ing")
-    return next((verb for verb in (stem, f"{stem}e", stem[:-1]) if verb in verbs), word)
+    stem = word[0].lower().removesuffix("ing")
+    return next((verb for verb in (stem, f"{stem}e", stem[:-1]) if verb in verbs), word[0])
 
 
 def _match_pattern(text: str, *, lead: bool) -> Order | None:
-    filler = _compiled("<FILLER>").match(text)
-    bare = text[filler.end() :] if filler else text
-    bare = bare.rstrip("? ") if filler and "you" in filler[0].lower() else bare
+    bare = _compiled(r"\A<FILLER>").sub("", text)
+    bare = bare.rstrip("? ") if "you" in text.removesuffix(bare).lower() else bare
     order = _match_bare(bare, text, lead=lead)
     short = _compiled("<POLITE>").sub("", bare)
     if short == bare or (order and _quotes(order)):
@@ -469,23 +467,23 @@ def _quotes(order: Order) -> bool:
 
 def _match_bare(bare: str, clause: str, *, lead: bool) -> Order | None:
     """Return the order in `bare`, a clause without filler before it; None if nothing matches. `clause` is the whole."""
+    short = bare.rstrip(" .!?,")
     for phrase in book().phrases(lead=lead).values():
-        for pattern in map(_compiled, phrase.match):
-            if found := pattern.fullmatch(bare) or pattern.fullmatch(bare.rstrip(" .!?,")):
-                given = _given(found)
-                # `two agents, alice and bob` are these two; of other numbers it is not clear who is meant.
-                listed = given.get("names") or given.get("subjects")
-                if listed and "count" in given and _number(given.pop("count")) != len(_listed(listed)):
-                    return None
-                return Order(phrase, _words(phrase, given, clause))
-        if phrase.head and (given := _in_parts(phrase, bare.rstrip(" .!?,"))):
+        patterns = map(_compiled, phrase.match)
+        found = next(filter(None, (one.fullmatch(bare) or one.fullmatch(short) for one in patterns)), None)
+        given = _given(found) if found else _in_parts(phrase, short)
+        if found or given:
+            # `two agents, alice and bob` are these two; of other numbers it is not clear who is meant.
+            listed = given.get("names") or given.get("subjects")
+            if listed and "count" in given and _number(given.pop("count")) != len(_listed(listed)):
+                return None
             return Order(phrase, _words(phrase, given, clause))
     return None
 
 
 def _in_parts(phrase: Phrase, text: str) -> dict[str, str]:
     """Return the words of a text that consists of a phrase's head and parts; empty if it does not."""
-    found = _compiled(phrase.head).match(text)
+    found = _compiled(phrase.head).match(text) if phrase.head else None
     given, parts = _given(found) if found else {}, list(phrase.parts)
     while found and found.end() < len(text):
         at = found.end()
@@ -530,7 +528,7 @@ def _words(phrase: Phrase, given: dict[str, str], clause: str) -> dict[str, str]
         "ending": book().endings.get(kind, kind if not kind or kind.startswith(".") else f"{kind}*"),
     }
     if "errand" in words:
-        words["errand"] = re.sub(r"^\w+ing\b", lambda found: _base(found[0]), words["errand"])
+        words["errand"] = re.sub(r"^\w+ing\b", _base, words["errand"])
     words["folder"] = f"{words['folder']}/" if "folder" in words else ""
     if phrase.kind == "spawn":
         about = f"{words.get('type', '')} {words.get('person', '')} {words.get('role', '')} {words.get('name', '')}"
@@ -564,38 +562,30 @@ def _first(known: dict[str, str], text: str) -> str:
     return next((known[form] for word in words for form in (word, word.removesuffix("s")) if form in known), "")
 
 
-def _goes_on(before: list[Order | str], order: Order, at_work: str) -> bool:
-    """Add an order after `then` to the work that the agent `at_work` was given in the orders `before`.
+def _join(before: list[Order], order: Order, at_work: str) -> bool:
+    """Put an order into an earlier one of `before`: work, a plan, or an owner for the task just before.
 
-    Return False, and change nothing, if no agent is at work, or the order neither writes files nor runs commands.
+    What writes files or runs commands after `then` is more work for the agent `at_work`. Return False, and change
+    nothing, if there is no order that it fits.
     """
-    if not at_work or not any(step.tool in {"write_file", "bash"} for step in order.phrase.steps):
-        return False
-    for at, one in enumerate(before):
-        if isinstance(one, Order) and one.name == at_work and "errand" in one.words:
-            before[at] = one.having(errand=f"{one.words['errand']}, then {order.words['clause']}")
-    return True
-
-
-def _join(before: list[Order | str], order: Order) -> bool:
-    """Put work or a plan into an earlier order for the same agent, or an owner into the task before.
-
-    Return False, and change nothing, if there is no order that it fits.
-    """
-    if order.phrase.kind == "assign" and isinstance(task := before[-1] if before else "", Order):
-        owner = {key: order.words[key] for key in ("name", "type") if key in order.words}
-        if task.phrase.kind == "task" and not {"name", "type"} & task.words.keys():
-            before[-1] = task.having(**owner)
-            return True
-    fits = {"give": ("spawn",), "plan": ("spawn", "give")}.get(order.phrase.kind, ())
-    for place, other in reversed(list(enumerate(before))) if fits else ():
-        if isinstance(other, str) or other.phrase.kind not in fits or other.name != order.name:
+    if at_work and any(step.tool in {"write_file", "bash"} for step in order.phrase.steps):
+        for at, one in enumerate(before):
+            if one.name == at_work and "errand" in one.words:
+                before[at] = one.having(errand=f"{one.words['errand']}, then {order.clause}")
+        return True
+    task = before[-1] if before else order
+    if order.kind == "assign" and task.kind == "task" and not {"name", "type"} & task.words.keys():
+        before[-1] = task.having(**{key: order.words[key] for key in ("name", "type") if key in order.words})
+        return True
+    fits = {"give": ("spawn",), "plan": ("spawn", "give")}.get(order.kind, ())
+    for place, other in reversed(list(enumerate(before))):
+        if other.kind not in fits or other.name != order.name:
             continue
         if "errand" in order.words and "errand" in other.words:
             return False
-        errand = {key: one.words[key] for one in (order, other) for key in ("errand",) if key in one.words}
-        gated = {"plan": "yes"} if order.phrase.kind == "plan" else {}
-        kept = order if other.phrase.kind == "give" else other
+        errand = {key: word for one in (order, other) for key, word in one.words.items() if key == "errand"}
+        gated = {"plan": "yes"} if order.kind == "plan" else {}
+        kept = order if other.kind == "give" else other
         fits_work = {"type": type_for(errand["errand"])} if "bare" in other.words and errand else {}
         before[place] = kept.having(**errand, **gated, **fits_work)
         return True

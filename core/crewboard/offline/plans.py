@@ -6,7 +6,7 @@ from collections.abc import Generator, Sequence
 
 from crewboard.agent_types import WRITE_TOOLS
 from crewboard.offline.conversation import Call, Conversation, Done, edition, fill, is_rejected, left_out_in
-from crewboard.offline.phrasebook import Order, orders_in, paths_in, understand
+from crewboard.offline.phrasebook import orders_in, paths_in, understand
 from crewboard.records.requests import step_lines
 
 _LIMITS = "I do these steps and nothing else."
@@ -111,21 +111,21 @@ def _plan(talk: Conversation, task: str) -> tuple[list[str], list[str], list[str
     If it writes files without running a command, the last steps check these files.
     """
     clauses = understand(task, lead=talk.is_lead)
-    orders = [one for one in clauses if isinstance(one, Order)]
+    orders = [one for one in clauses if one.is_known]
     # What is left of a task in parts must be the same work; so is what else it says, which no part holds.
     apart = len(orders) == len(clauses) > 1 and all(
-        len(orders_in(one.words["clause"], lead=talk.is_lead)) == 1 for one in orders
+        len(orders_in(one.clause, lead=talk.is_lead)) == 1 for one in orders
     )
     steps, written, commands = list[str](), list[str](), list[str]()
     for order in orders:
         calls = [
-            (step.tool, fill(step.input, [], {**talk.facts(order.words["clause"]), **order.words}))
+            (step.tool, fill(step.input, [], {**talk.facts(order.clause), **order.words}))
             for step in order.phrase.for_tools(talk.tools).steps
         ]
         files = [given["path"] for tool, given in calls if tool in WRITE_TOOLS]
         run = [given["command"] for tool, given in calls if tool == "bash"]
         written, commands = [*written, *files], [*commands, *run]
-        steps += [_as_step(order.words["clause"], [*files, *run])] if apart else []
+        steps += [_as_step(order.clause, [*files, *run])] if apart else []
     steps = steps or [_as_step(task, [*written, *commands])]
     files = list(dict.fromkeys([*paths_in(task), *written]))
     if written and not commands and "bash" in talk.tools:

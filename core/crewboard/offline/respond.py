@@ -38,7 +38,6 @@ from crewboard.offline.conversation import (
     refusal,
 )
 from crewboard.offline.phrasebook import (
-    ForUnknown,
     Order,
     Step,
     book,
@@ -92,7 +91,7 @@ def respond(talk: Conversation, scenarios: Sequence[Scenario]) -> Reply:
     if not any(mail.kind == "interrupt" for mail in mail_in(talk.entries)) and (reply := _play(talk, scenarios)):
         return reply
     span = talk.span[interrupts[-1] :] if interrupts else talk.span
-    work = _Work(talk, calls_in(span))
+    work = _Work(talk, deque(call for call in calls_in(span) if call.tool != "shutdown_response"))
     mail = [one for one in span if isinstance(one, Mail) and one.kind not in JOINS_NEXT_TURN]
     answer = work.go_through(mail)
     if isinstance(answer, Call):
@@ -138,7 +137,7 @@ def _play(talk: Conversation, scenarios: Sequence[Scenario]) -> Reply | None:
     mail = [one for one in mail_in(talk.span) if one.kind not in {HIRE_PROMPT, *JOINS_NEXT_TURN}]
     mail = [one for one in mail if one.from_above or orders_in(one.text, lead=talk.is_lead)]
     if not turn.calls and mail:
-        answer = _Work(talk, extra).go_through(mail)
+        answer = _Work(talk, deque(extra)).go_through(mail)
         if isinstance(answer, Call):
             return reply_of(answer.say, answer, speed=speed)
         text = f"{text}\n\n{answer}"
@@ -163,26 +162,21 @@ def _with_searches(reply: Reply, queries: Sequence[str]) -> Reply:
 
 @dataclass
 class _Work:
-    """The work on the mail of a conversation. `calls` are those of it that have a result, in their order.
+    """The work on the mail of a conversation.
 
-    `made` are those that steps have used so far, `left` the others. `understood` is True once a clause was in the
-    phrasebook, `missed` once one was not. `searched` are queries for the web, `not_hired` agents whose hire was
-    refused. `members` are the names on the team, once they were looked up; `item` is the mail being worked on.
+    `left` are the calls with a result that no step has used yet, in their order, `made` the others. `understood` is
+    True once a clause was in the phrasebook, `missed` once one was not. `searched` are queries for the web, `not_hired`
+    agents whose hire was refused. `members` are the names on the team, once they were looked up.
     """
 
     talk: Conversation
-    calls: Iterable[Done]
+    left: deque[Done]
     understood: bool = False
     missed: bool = False
     made: list[Done] = field(default_factory=list)
     searched: list[str] = field(default_factory=list)
     not_hired: set[str] = field(default_factory=set)
     members: frozenset[str] | None = None
-
-    def __post_init__(self) -> None:
-        self.left = deque(call for call in self.calls if call.tool != "shutdown_response")
-        """The calls with a result that no step has used yet."""
-        self.item = Mail("", NOTICE, "")
 
     @property
     def gated(self) -> bool:
@@ -202,7 +196,6 @@ class _Work:
         """Return the next call to make for `items`, or the text that answers all of them."""
         answers = []
         for item in self._in_turn(items):
-            self.item = item
             steps = _steps(self, item)
             outcome = steps if isinstance(steps, str) else self._take(steps)
             if isinstance(outcome, Call):
@@ -294,7 +287,7 @@ def _orders(work: _Work, text: str) -> list[Order]:
     return orders_in(text, lead=work.talk.is_lead)
 
 
-def _clauses(work: _Work, text: str) -> Generator[Call, Done, tuple[Order | str, ...]]:
+def _clauses(work: _Work, text: str) -> Generator[Call, Done, tuple[Order, ...]]:
     """Return the clauses of a text; call list_team first if a lead needs to know which agent a line is for."""
     if work.talk.is_lead and work.members is None and has_addressee(text):
         work.members = frozenset(name for name, _, _ in _members((yield Call("list_team"))))
@@ -307,13 +300,13 @@ def _obey(work: _Work, text: str, *, strict: bool = False) -> _Steps:
     With `strict`, the answer also names what was not understood.
     """
     clauses = yield from _clauses(work, text)
-    orders = [one for one in clauses if isinstance(one, Order)]
+    orders = [one for one in clauses if one.is_known]
     work.missed |= not orders
     if work.gated and any(step.tool in GATED_TOOLS for order in orders for step in order.phrase.steps):
         return (yield from _submit(work, text))
-    if (first := next((one for one in orders if one.phrase.kind == "submit"), None)) is not None:
+    if (first := next((one for one in orders if one.kind == "submit"), None)) is not None:
         # All the rest of the text waits for the plan, not only what stands in the same clause.
-        words = first.words["clause"].removesuffix(first.words.get("errand", ""))
+        words = first.clause.removesuffix(first.words.get("errand", ""))
         return (yield from _submit(work, text.replace(words, "", 1).strip() or text))
     told: list[str] = []
     for order in orders:
@@ -321,12 +314,12 @@ def _obey(work: _Work, text: str, *, strict: bool = False) -> _Steps:
         if order.name in work.not_hired:
             told += [f"So I left out what else you asked for {order.name}."]
             continue
-        told += [(yield from _KINDS.get(order.phrase.kind, _carry_out)(work, order))]
+        told += [(yield from _KINDS.get(order.kind, _carry_out)(work, order))]
         told += [f"I left out “{order.words['left_out']}”." if "left_out" in order.words else ""]
-    for line in (one for one in clauses if isinstance(one, ForUnknown)):
+    for line in (one for one in clauses if one.kind == "stranger"):
         names = ", ".join(sorted(set(work.members or ()) - {work.talk.name})) or "no other agent yet"
-        told += [f"No agent is called {line.partition(':')[0]}, so I did nothing about “{line}” On the team: {names}."]
-    unknown = [one for one in clauses if isinstance(one, str) and not isinstance(one, ForUnknown)]
+        told += [f"No agent is called {line.name}, so I did nothing about “{line.clause}” On the team: {names}."]
+    unknown = [one.clause for one in clauses if one.kind == "unknown"]
     told += [_introduction(work.talk, *unknown)] if unknown and strict else []
     # Said once, behind the last thing that it is about.
     advised = [place for place, text in enumerate(told) if _YOURS in text]
@@ -346,8 +339,10 @@ def _do(work: _Work, text: str, *, strict: bool = False) -> _Steps:
 def _carry_out(work: _Work, order: Order) -> _Steps:
     """Take the steps of an order's phrase, up to the first that is refused; return its answer."""
     talk, phrase, made = work.talk, order.phrase.for_tools(work.talk.tools), list[Done]()
-    words = {"status": _status(talk), "introduction": _introduction(talk), **talk.facts(order.words["clause"])}
-    words |= order.words
+    shown = [mail.text.strip() for mail in _plans_of(order.name, talk.entries)]
+    missing = f"No plan of {order.name} came to me. `crewboard requests` shows those that wait for you."
+    words = {"status": _status(talk), "introduction": _introduction(talk), "newest_plan": [missing, *shown][-1]}
+    words |= talk.facts(order.clause) | order.words
     for step in phrase.steps:
         for more in _each_time(work, step, made, words):
             done = yield Call(step.tool, _inputs(step.input, more), fill(step.say, made, more))
@@ -436,14 +431,6 @@ def _ask_for_plan(work: _Work, order: Order) -> _Steps:
     return f"{order.name} {_plans_first(work)}"
 
 
-def _show_plan(work: _Work, order: Order) -> _Steps:
-    """Return the newest plan that an agent submitted to this lead, or that there is none."""
-    yield from ()
-    found = [mail.text for mail in _plans_of(order.name, work.talk.entries)]
-    missing = f"No plan of {order.name} came to me. `crewboard requests` shows those that wait for you."
-    return found[-1].strip() if found else missing
-
-
 def _review(work: _Work, order: Order) -> _Steps:
     """Decide on a plan that waits for a review; if there is none, say that the order is kept for the next plan."""
     whose = f"{order.name}'s plan" if order.name else "the next plan"
@@ -480,7 +467,7 @@ def _hear_plan(work: _Work, mail: Mail) -> _Steps:
     for one in mail_in(work.talk.entries):
         if one.from_operator or one.kind == HIRE_PROMPT:
             said = yield from _clauses(work, one.text)
-            orders += [clause for clause in said if isinstance(clause, Order) and clause.phrase.kind == "review"]
+            orders += [order for order in said if order.kind == "review"]
     fitting = [one for one in orders if one.name in ("", mail.author) and "request" not in one.words][used:]
     if "review_plan" in work.talk.tools and fitting:
         return (yield from _decide(request, fitting[0].having(name=mail.author)))
@@ -602,7 +589,13 @@ def _hire(work: _Work, order: Order) -> _Steps:
         kinds = {name: kind for name, kind, _ in _members((yield Call("list_team")))}
         # Not known if the list was refused.
         if kind := kinds.get(order.name):
-            return (yield from _give_to_present(work, order, kind))
+            told = f"{order.name} is on the team already, of type {kind}."
+            given = {key: order.words[key] for key in ("errand", "plan", "reads", "background") if key in order.words}
+            if "errand" not in given:
+                return told
+            # The agent that is there gets the work.
+            give = _ask_for_plan if "plan" in given else _hire
+            return f"{told}\n\n{(yield from give(work, _new_agent(order.name, kind, there='yes', **given)))}"
     if not done.ok:
         work.not_hired.add(order.name)
         return refusal(done)
@@ -616,16 +609,6 @@ def _hire(work: _Work, order: Order) -> _Steps:
     return f"{who} answered:\n\n{done.text.strip().removeprefix(f'{order.name}: ')}"
 
 
-def _give_to_present(work: _Work, order: Order, kind: str) -> _Steps:
-    """Give the work of an order to hire to the agent that has that name already, and say so; `kind` is its type."""
-    told = f"{order.name} is on the team already, of type {kind}."
-    if "errand" not in order.words:
-        return told
-    words = {key: order.words[key] for key in ("errand", "plan", "reads", "background") if key in order.words}
-    hire = _ask_for_plan if "plan" in words else _hire
-    return f"{told}\n\n{(yield from hire(work, _new_agent(order.name, kind, there='yes', **words)))}"
-
-
 def _give(work: _Work, order: Order) -> _Steps:
     """Give an agent work and wait for its result. Hire it if it is missing and the work is understood.
 
@@ -636,7 +619,7 @@ def _give(work: _Work, order: Order) -> _Steps:
     errand = order.words["errand"]
     clauses = understand(errand, lead=False)
     # Where an agent stands can only be asked of one that is there.
-    known = any(isinstance(one, Order) and one.phrase.answer != "{status}" for one in clauses)
+    known = any(one.is_known and one.phrase.answer != "{status}" for one in clauses)
     # Mail to an agent that has ended would wait for its next run; one at work takes no other work before its result.
     is_busy = not state.startswith(("idle", "not running")) and "wait" not in order.words
     if is_busy or not (known or kind):
@@ -646,8 +629,8 @@ def _give(work: _Work, order: Order) -> _Steps:
     plans = any(given.get("name") == order.name and given.get("plan_required") for given in hires)
     # Nothing that only reads needs a plan.
     reads = all(
-        isinstance(one, Order)
-        and one.phrase.kind not in {"claim", "submit"}
+        one.is_known
+        and one.kind not in {"claim", "submit"}
         and not any(step.tool in GATED_TOOLS for step in one.phrase.steps)
         for one in clauses
     )
@@ -685,7 +668,7 @@ def _search_the_web(work: _Work, order: Order) -> _Steps:
 _KINDS: dict[str, Callable[[_Work, Order], _Steps]] = {
     "claim": lambda work, order: _work_on_task(work, int(order.words["id"]), order.words.get("errand", "")),
     "spawn": _hire, "plan": _ask_for_plan, "review": _review, "task": _create_task, "web": _search_the_web,
-    "give": _give, "states": _list_states, "show plan": _show_plan,
+    "give": _give, "states": _list_states,
 }  # fmt: skip
 
 
