@@ -175,8 +175,24 @@ def sentence(need: Need, view: TeamView, typed: CommandLine) -> str:
 def settled(need: Need, view: TeamView, operator: str) -> str:
     """Return a sentence that says how a need was settled, for the user `operator`."""
     request = next((each for each in view.asked if each.id == need.request_id), None)
-    by = f" by {display_decider(request, operator)}" if request and request.decided_by else ""
-    how = f"{describe_status(request)}{by}" if request else _recovery(need, view)
+    agent, task = view.agent(need.agent), view.task(need.task)
+    if request is not None:
+        by = f" by {display_decider(request, operator)}" if request.decided_by else ""
+        how = f"{describe_status(request)}{by}"
+    elif need.kind == "result":
+        how = "it was read"
+    elif need.kind == "task_failed" and task is not None and task.status != "failed":
+        how = f"it is {task.status.replace('_', ' ')}"
+    elif need.kind in ("task_failed", "check_failed", "damaged", "collision", "outage", "mcp", "no_host"):
+        how = "acknowledged, or over"
+    elif agent is None:
+        how = "it was removed from the roster"
+    elif need.kind == "death" and agent.alive:
+        how = "it is running again"
+    elif need.kind == "death" and agent.acknowledged:
+        how = "acknowledged"
+    else:
+        how = f"it is {agent.state}"
     return safe_line(f"settled: {need.agent} {_SAYS.get(need.kind, '')}{need.summary.removesuffix('.')}; {how}")
 
 
@@ -185,23 +201,6 @@ def is_closed() -> bool:
     poll = select.poll()
     poll.register(sys.stdout.fileno(), 0)
     return any(events & (select.POLLERR | select.POLLNVAL) for _, events in poll.poll(0))
-
-
-def _recovery(need: Need, view: TeamView) -> str:
-    agent, task = view.agent(need.agent), view.task(need.task)
-    if need.kind == "result":
-        return "it was read"
-    if need.kind == "task_failed" and task is not None and task.status != "failed":
-        return f"it is {task.status.replace('_', ' ')}"
-    if need.kind in ("task_failed", "check_failed", "damaged", "collision", "outage", "mcp", "no_host"):
-        return "acknowledged, or over"
-    if agent is None:
-        return "it was removed from the roster"
-    if need.kind == "death":
-        return (
-            "it is running again" if agent.alive else "acknowledged" if agent.acknowledged else f"it is {agent.state}"
-        )
-    return f"it is {agent.state}"
 
 
 @click.command()

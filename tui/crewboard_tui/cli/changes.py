@@ -521,7 +521,20 @@ def discard(session: Session, name: str, yes: bool) -> None:
     team = session.team
     commands_changes.require_discardable(team, name)
     if not yes:
-        _confirm_discard(team, name)
+        what = ""
+        try:
+            left = commands_changes.unmerged(team, name)
+            if left is not None:
+                what = f"{name} has unmerged work in {counted(len(left.files), 'file')} (+{left.added} -{left.removed})"
+        except CrewboardError as error:
+            what = safe_line(f"it is unknown whether {name} has unmerged work: {error}")
+        if what:
+            if not sys.stdin.isatty():
+                raise UsageError(f"{what}; use --yes to throw it away")
+            note(what)
+            if click.prompt("Type the agent's name to throw it away", default="", show_default=False) != name:
+                note("that is not its name: nothing was thrown away")
+                raise click.Abort
     had_work = commands_changes.has_work(team, name)
     last = commands_changes.discard(team, name)
     if session.as_json:
@@ -533,24 +546,6 @@ def discard(session: Session, name: str, yes: bool) -> None:
         if last:
             note(f"git keeps it for some weeks: `git branch NEW {last[:12]}` brings it back")
     common.note_left_branches(team, [name])
-
-
-def _confirm_discard(team: Team, name: str) -> None:
-    try:
-        left = commands_changes.unmerged(team, name)
-    except CrewboardError as error:
-        what = safe_line(f"it is unknown whether {name} has unmerged work: {error}")
-    else:
-        if left is None:
-            return
-        files = counted(len(left.files), "file")
-        what = f"{name} has unmerged work in {files} (+{left.added} -{left.removed})"
-    if not sys.stdin.isatty():
-        raise UsageError(f"{what}; use --yes to throw it away")
-    note(what)
-    if click.prompt("Type the agent's name to throw it away", default="", show_default=False) != name:
-        note("that is not its name: nothing was thrown away")
-        raise click.Abort
 
 
 @common.listing()

@@ -242,7 +242,23 @@ def budget(session: Session, words: tuple[str, ...], lift: bool) -> None:
 
     Example: crewboard budget fixer 400k
     """
-    name, amount = _whose_budget(session.team, words)
+    team = session.team
+    name: str | None = None
+    amount: str | None = None
+    match words:
+        case ():
+            pass
+        case (word,) if pricing.budget_or_none(word) is None and team.directory.exists() and team.config.member(word):
+            name = word
+        # No budget begins with a letter.
+        case (word,) if is_name(word) and word != NONE:
+            raise UsageError(f"{word!r} is no agent of this team and no budget: give money as $5 or tokens as 200k")
+        case (word,):
+            amount = word
+        case (name, amount):
+            pass
+        case _:
+            raise UsageError("give an agent's name, an amount, or both")
     if lift and amount not in (None, NONE):
         raise UsageError("give an amount or --none, not both")
     amount = NONE if lift else amount
@@ -251,28 +267,6 @@ def budget(session: Session, words: tuple[str, ...], lift: bool) -> None:
         _team_budget(session, amount)
     else:
         _agent_budget(session, name, amount)
-
-
-def _whose_budget(team: Team, words: tuple[str, ...]) -> tuple[str | None, str | None]:
-    """Return the agent, or None for the team, and the amount, or None if the budget is only to be shown.
-
-    Raises:
-        UsageError: The words are no agent and no amount.
-    """
-    match words:
-        case ():
-            return None, None
-        case (word,) if pricing.budget_or_none(word) is None and team.directory.exists() and team.config.member(word):
-            return word, None
-        # No budget begins with a letter.
-        case (word,) if is_name(word) and word != NONE:
-            raise UsageError(f"{word!r} is no agent of this team and no budget: give money as $5 or tokens as 200k")
-        case (word,):
-            return None, word
-        case (name, amount):
-            return name, amount
-        case _:
-            raise UsageError("give an agent's name, an amount, or both")
 
 
 def _agent_budget(session: Session, name: str, amount: str | None) -> None:

@@ -707,7 +707,15 @@ class Following:
             return
         self.look_again = time.monotonic() + ASK_EVERY
         status = self.follower.agent.status.load_or_none()
-        self._tell_wait(status)
+        if (why := self._why_held(status)) != self.held:
+            self.held = why
+            if why:
+                note(safe_line(f"{self.assignment.agent} is held: {why}"))
+        # Until when it waits for the API, if that is long.
+        until = status.retry_at if status is not None and status.state == "retrying" else None
+        if until is not None and until - max(self.waits_until, self.team.now()) >= WORTH_SAYING:
+            self.waits_until = until
+            note(safe_line(f"{self.assignment.agent} waits until {clock(until)}: {status.doing if status else ''}"))
         config = self.team.config
         lead = self.team.directory.agent(config.lead)
         mine = requests.only_operator_answers(config, self.team.directory, lambda: leases.is_held(lead.lease))
@@ -719,18 +727,6 @@ class Following:
             self.told.add(request.id)
             note(f"{request.from_} waits for you: {cut(summarise(request), columns())}")
             note(f"  {in_a_row(how for _, how in answers(request, CommandLine.of(self.team)))}")
-
-    def _tell_wait(self, status: Status | None) -> None:
-        """Print what holds the agent, and until when it waits for the API, if that is long."""
-        if (why := self._why_held(status)) != self.held:
-            self.held = why
-            if why:
-                note(safe_line(f"{self.assignment.agent} is held: {why}"))
-        until = status.retry_at if status is not None and status.state == "retrying" else None
-        if until is None or until - max(self.waits_until, self.team.now()) < WORTH_SAYING:
-            return
-        self.waits_until = until
-        note(safe_line(f"{self.assignment.agent} waits until {clock(until)}: {status.doing if status else ''}"))
 
     def _why_held(self, status: Status | None) -> str:
         """Return why the agent does nothing, and what lets it go on; empty if it works, or waits for the API."""

@@ -239,23 +239,17 @@ def code_of(error: BaseException) -> int:
             common.drop_unwritten(sys.stdout)
             why = error.strerror or str(error)
             where = f" {error.filename}" if error.filename else ""
-            sentence = str(common.OutputError(why)) if _is_of_echo(error) else f"the system refused:{where} {why}"
+            from traceback import walk_tb
+
+            # click itself prints the help and the version.
+            is_of_click = any(step.f_code is click.echo.__code__ for step, _ in walk_tb(error.__traceback__))
+            sentence = str(common.OutputError(why)) if is_of_click else f"the system refused:{where} {why}"
             code = int(ExitCode.IO)
         case _:
             sentence = f"internal error: {type(error).__name__}: {error}; {env.DEBUG}=1 shows where"
             code = int(ExitCode.INTERNAL)
     note(f"crewboard: {safe_line(sentence)}")
     return code
-
-
-def _is_of_echo(error: OSError) -> bool:
-    """Return True if the error is that of a print by click itself, which prints the help and the version."""
-    step = error.__traceback__
-    while step is not None:
-        if step.tb_frame.f_code is click.echo.__code__:
-            return True
-        step = step.tb_next
-    return False
 
 
 def _usage(error: click.UsageError) -> str:

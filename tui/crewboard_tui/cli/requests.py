@@ -153,7 +153,13 @@ def plan(
     if request is None or request.type != "plan_approval":
         raise UsageError(f"request {ident} is no plan; `{command_for(team, 'requests')}` shows it")
     known = protocol_requests.load_all(team.directory)
-    older, notes = [*versions_before(request, known)], _all_notes(request, known)
+    older = [*versions_before(request, known)]
+    # The earlier notes and those of its answer, with what later versions answer to them.
+    now = {each.id: each for later in versions_after(request, known) for each in notes_in(later.payload)}
+    notes = [
+        replace(each, answer=now[each.id].answer, settled=now[each.id].settled) if each.id in now else each
+        for each in (*request.earlier_notes, *request.notes)
+    ]
     # Of an edited plan, the version before what was approved is what was submitted.
     before = request.replace(edited=None) if request.edited is not None else next(iter(older), None)
     # The terms with which it was approved, or would be without the steps that are named.
@@ -192,15 +198,6 @@ def _steps(request: Request, terms: Terms) -> Iterator[dict[str, JsonValue]]:
             "number": number, "line": within.start, "end": within.stop - 1, "text": texts.get(number, ""),
             "verdict": terms.verdict(number), "files": [*names.files], "commands": [*names.commands],
         }  # fmt: skip
-
-
-def _all_notes(request: Request, known: Sequence[Request]) -> list[Note]:
-    """Return the notes on a plan: the earlier ones and those of its answer, with what later versions answer to them."""
-    now = {each.id: each for later in versions_after(request, known) for each in notes_in(later.payload)}
-    return [
-        replace(each, answer=now[each.id].answer, settled=now[each.id].settled) if each.id in now else each
-        for each in (*request.earlier_notes, *request.notes)
-    ]
 
 
 def _marked_lines(

@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from crewboard import AgentView, ExitCode, Need, Team, TeamReader, TeamView, env
+from crewboard import ExitCode, Need, Team, TeamReader, TeamView, env
 from crewboard.commands.context import CommandLine
 from crewboard.readmodel.needs import waiting_behind
 from crewboard.readmodel.team import describe_runner, describe_storage
@@ -171,13 +171,31 @@ def _need(need: Need, view: TeamView, typed: CommandLine) -> list[str]:
 def _agents(view: TeamView) -> list[str]:
     if not view.agents:
         return []
-    # A quarter of the line, so that what the agent does has room.
-    rows = [_row(agent, view.now, columns() // 4) for agent in view.urgent_first]
-    titles = ["NAME", "TYPE", "STATE", "FOR", "PID", "TASK", "MAIL", "DOING"]
-    if view.told_apart:
-        titles.insert(_HOST_AT, "HOST")
-        for row, agent in zip(rows, view.urgent_first, strict=True):
-            row.insert(_HOST_AT, agent.status.host or "–")
+    titles = ["NAME", "TYPE", "STATE", "FOR", *(["HOST"] if view.told_apart else []), "PID", "TASK", "MAIL", "DOING"]
+    rows = []
+    for agent in view.urgent_first:
+        doing = agent.doing
+        if agent.shown == "done" and agent.is_dead:
+            doing += " (acknowledged)"
+        if agent.alive and agent.status.last_error and agent.state == "idle":
+            doing = f"last error: {agent.status.last_error}"
+        elif agent.left:
+            doing = agent.left
+        elif agent.alive and agent.status.setup_error:
+            doing = f"{agent.status.setup_error} · {doing}"
+        row = [
+            # A quarter of the line, so that what the agent does has room.
+            clip_middle(f"{agent.name} {agent.title}".rstrip(), columns() // 4),
+            agent.type,
+            agent.state,
+            age(view.now - agent.since) if agent.since else "–",
+            *([agent.status.host or "–"] if view.told_apart else []),
+            str(agent.pid) if agent.alive and agent.pid else "–",
+            f"#{agent.task}" if agent.task else "–",
+            str(agent.unread) if agent.unread else "–",
+            agent.with_pause(doing),
+        ]
+        rows.append(row)
     head, *lines = table(titles, rows, indent="  ")
     told = [head]
     for line, agent in zip(lines, view.urgent_first, strict=True):
@@ -191,29 +209,3 @@ def _agents(view: TeamView) -> list[str]:
                 "      " + cut(f"terms: {agent_types.describe_terms(agent.status.terms.given, kind)}", columns() - 6)
             )
     return told
-
-
-_HOST_AT = 4
-"""The place of the column HOST, which a team with several hosts has: before the pid."""
-
-
-def _row(agent: AgentView, now: float, name_room: int) -> list[str]:
-    doing = agent.doing
-    if agent.shown == "done" and agent.is_dead:
-        doing += " (acknowledged)"
-    if agent.alive and agent.status.last_error and agent.state == "idle":
-        doing = f"last error: {agent.status.last_error}"
-    elif agent.left:
-        doing = agent.left
-    elif agent.alive and agent.status.setup_error:
-        doing = f"{agent.status.setup_error} · {doing}"
-    return [
-        clip_middle(f"{agent.name} {agent.title}".rstrip(), name_room),
-        agent.type,
-        agent.state,
-        age(now - agent.since) if agent.since else "–",
-        str(agent.pid) if agent.alive and agent.pid else "–",
-        f"#{agent.task}" if agent.task else "–",
-        str(agent.unread) if agent.unread else "–",
-        agent.with_pause(doing),
-    ]

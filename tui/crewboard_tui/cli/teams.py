@@ -21,7 +21,7 @@ from crewboard.records.agents import Cursor, HireOptions
 from crewboard.records.base import JsonValue, counted
 from crewboard.records.events import Answer, Gate
 from crewboard.records.requests import Request, payload_sha256
-from crewboard.records.team import Config, Task
+from crewboard.records.team import Config
 from crewboard.store import journal, leases, mailbox, roster, tasks
 from crewboard.store.layout import AgentDirectory, TeamDirectory, team_directories
 from crewboard.store.roster import find_team
@@ -212,7 +212,15 @@ def _powers(directory: TeamDirectory) -> Iterator[_Said]:
     asked = requests.load_all(directory)
     for name in stop.all_agents(Team(directory)):
         yield _describe_agent(directory.agent(name), [each for each in asked if each.from_ == name])
-    yield from (_Said(lines) for task in tasks.load_all(directory) if (lines := _describe_task(task)))
+    for task in tasks.load_all(directory):
+        lines = []
+        if task.status in ("pending", "in_progress"):
+            what = f"task {task.id}, for {task.owner or 'any agent'}: {task.subject}"
+            lines.append(f"{what}\n{task.description}" if task.description else what)
+        if task.check:
+            lines.append(f"check of task {task.id}, which is run: {json.dumps(task.check)}")
+        if lines:
+            yield _Said(lines)
     merges = directory.acceptances.load()
     if merges is not None and merges.move is not None:
         move = merges.move
@@ -220,17 +228,6 @@ def _powers(directory: TeamDirectory) -> Iterator[_Said]:
     pushed = directory.workspace.load()
     if pushed is not None and pushed.url:
         yield _Said([f"files of agents on hosts come from {pushed.url}"])
-
-
-def _describe_task(task: Task) -> list[str]:
-    """Return the work that an open task gives to agents, and the task's check; empty if there is neither."""
-    lines = []
-    if task.status in ("pending", "in_progress"):
-        what = f"task {task.id}, for {task.owner or 'any agent'}: {task.subject}"
-        lines.append(f"{what}\n{task.description}" if task.description else what)
-    if task.check:
-        lines.append(f"check of task {task.id}, which is run: {json.dumps(task.check)}")
-    return lines
 
 
 def _describe_agent(agent: AgentDirectory, asked: list[Request]) -> _Said:

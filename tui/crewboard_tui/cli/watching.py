@@ -4,7 +4,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import get_args
 
 import click
@@ -314,18 +313,6 @@ def log(session: Session, name: str, follow: bool) -> None:
     if not path.exists() or not path.stat().st_size:
         journal = command_for(session.team, f"journal {name}")
         note(f"the worker of {name} wrote nothing; `{journal}` says what {name} did")
-    for line in _lines(path, follow=follow):
-        if session.as_json:
-            say_json_line({"line": line})
-        else:
-            say(line)
-
-
-def _lines(path: Path, *, follow: bool) -> Iterator[str]:
-    """Yield the lines of a file, and with `follow` those that are added later.
-
-    A last line without its newline is yielded only without `follow`.
-    """
     offset = 0
     while True:
         try:
@@ -336,9 +323,16 @@ def _lines(path: Path, *, follow: bool) -> Iterator[str]:
             data = b""
         whole, newline, rest = data.rpartition(b"\n")
         offset += len(whole) + len(newline)
-        yield from whole.decode(errors="replace").split("\n") if newline else []
+        lines = whole.decode(errors="replace").split("\n") if newline else []
+        # A last line without its newline may grow still.
+        if rest and not follow:
+            lines.append(rest.decode(errors="replace"))
+        for line in lines:
+            if session.as_json:
+                say_json_line({"line": line})
+            else:
+                say(line)
         if not follow:
-            yield from [rest.decode(errors="replace")] if rest else []
             return
         time.sleep(POLL)
 
