@@ -199,31 +199,29 @@ def wrap(text: str, width: int, indent: str = "") -> tuple[str, ...]:
 
 @lru_cache(maxsize=512)
 def _wrapped(text: str, width: int, indent: str, reveals: bool) -> tuple[str, ...]:  # noqa: ARG001, FBT001  for the cache
+    width, indent = max(width, 1), indent if width > 2 * len(indent) else ""
     wrapped: list[str] = []
     for raw in safe_lines(text):
-        wrapped += _wrap_one(raw.rstrip(), max(width, 1), indent if width > 2 * len(indent) else "")
-    return tuple(wrapped)
-
-
-def _wrap_one(text: str, width: int, indent: str) -> list[str]:
-    if cell_len(text) <= width:
-        return [text]
-    lead = text[: len(text) - len(text.lstrip())]
-    wrapped: list[str] = []
-    current = lead if cell_len(lead) < width else ""
-    fresh = True
-    for word in text.split():
-        joined = current + word if fresh else f"{current} {word}"
-        if cell_len(joined) <= width:
-            current, fresh = joined, False
+        line = raw.rstrip()
+        if cell_len(line) <= width:
+            wrapped.append(line)
             continue
-        if not fresh:
-            wrapped.append(current)
-        current, fresh = indent, False
-        *whole, rest = chop_cells(word, width - cell_len(indent)) or [""]
-        wrapped += [indent + piece for piece in whole]
-        current = indent + rest
-    return [*wrapped, current]
+        lead = line[: len(line) - len(line.lstrip())]
+        current = lead if cell_len(lead) < width else ""
+        fresh = True
+        for word in line.split():
+            joined = current + word if fresh else f"{current} {word}"
+            if cell_len(joined) <= width:
+                current, fresh = joined, False
+                continue
+            if not fresh:
+                wrapped.append(current)
+            fresh = False
+            *whole, rest = chop_cells(word, width - cell_len(indent)) or [""]
+            wrapped += [indent + piece for piece in whole]
+            current = indent + rest
+        wrapped.append(current)
+    return tuple(wrapped)
 
 
 def hang(content: Line, width: int, indent: int, most: int) -> list[Line]:
@@ -232,9 +230,16 @@ def hang(content: Line, width: int, indent: int, most: int) -> list[Line]:
     Continuation lines are indented by `indent` cells.
     """
     indent = indent if width > 2 * indent else 0
+    # Words with the blanks after them. One that is wider than a line is split.
+    words: list[Span] = []
+    room = max(1, width - indent)
+    for span in content:
+        for text in _WORD.findall(span.text):
+            pieces = [text] if cell_len(text.rstrip()) <= room else chop_cells(text, room)
+            words += [replace(span, text=piece) for piece in pieces]
     rows: list[list[Span]] = [[]]
     used = 0
-    for word in (replace(span, text=text) for span in content for text in _words(span.text, max(1, width - indent))):
+    for word in words:
         if rows[-1] and used + cell_len(word.text.rstrip()) > width:
             rows.append([])
             used = indent
@@ -247,14 +252,6 @@ def hang(content: Line, width: int, indent: int, most: int) -> list[Line]:
 def _bare(row: list[Span]) -> Line:
     """Return a row without trailing blanks."""
     return (*row[:-1], *(replace(span, text=span.text.rstrip()) for span in row[-1:]))
-
-
-def _words(text: str, width: int) -> list[str]:
-    """Split text into words with the blanks after them; a word wider than a line is split too."""
-    found: list[str] = []
-    for word in _WORD.findall(text):
-        found += [word] if cell_len(word.rstrip()) <= width else chop_cells(word, width)
-    return found
 
 
 def exact_lines(text: str, width: int, tone: str = "") -> list[Line]:
@@ -327,15 +324,23 @@ def markdown_lines(text: str, width: int) -> list[Line]:
 def markdown_blocks(text: str, width: int) -> list[tuple[int, list[Line]]]:
     """Return `markdown_lines` by paragraph, each with the number of its first line in the text, counted from 1."""
     blocks: list[tuple[int, list[Line]]] = []
-    fence = ""
+    fence = language = ""
+    # The pieces of each further line of a block of code; none if its language is unknown.
     code: Iterator[Pieces] = iter(())
     # Join continuation lines to their paragraphs, so that they can be wrapped again; with the number of the first.
     joined: list[tuple[int, str]] = []
     fenced = False
     for at, each in enumerate(safe_lines(text), 1):
         is_fence = each.lstrip().startswith(("```", "~~~"))
-        if joined and not fenced and not is_fence and _continues(each, joined[-1][1]):
-            joined[-1] = joined[-1][0], f"{joined[-1][1]} {each.strip()}"
+        before = joined[-1][1] if joined and not fenced and not is_fence else ""
+        continues = (
+            before.strip()
+            and not before.startswith(("#", "|", "    "))
+            and not re.match(_FENCE, before)
+            and not re.match(_BLOCK, each)
+        )
+        if continues:
+            joined[-1] = joined[-1][0], f"{before} {each.strip()}"
         else:
             joined.append((at, each))
         fenced ^= is_fence
@@ -344,26 +349,24 @@ def markdown_blocks(text: str, width: int) -> list[tuple[int, list[Line]]]:
         blocks.append((number, lines))
         if raw.lstrip().startswith(("```", "~~~")):
             fence = "" if fence else raw.strip()
-            code = _code(fence.lstrip("`~").strip(), [each for _, each in joined[at + 1 :]])
+            language = fence.lstrip("`~").strip()
+            code = iter(())
+            if language:
+                # Imported here because the first picture shows no code.
+                from crewboard_tui.render.syntax import of_code, of_diff
+
+                rest = (each for _, each in joined[at + 1 :])
+                block = list(itertools.takewhile(lambda each: not re.match(_FENCE, each), rest))
+                is_diff = language in _DIFFS
+                code = iter(of_diff(block) if is_diff else of_code(block, language=language.split(maxsplit=1)[0]))
             lines += [(Span(piece, "trace"),) for piece in wrap(raw, width)]
-        elif fence.lstrip("`~").strip() in _DIFFS:
+        elif language in _DIFFS:
             lines += tinted_lines(raw, width, next(code, ()))
         elif fence:
             lines += _code_lines(raw, width, next(code, None))
         else:
             lines += _paragraph(raw, width)
     return blocks
-
-
-def _code(language: str, lines: Sequence[str]) -> "Iterator[Pieces]":
-    """Return the pieces of each line up to the end of a block of code; none if its language is unknown."""
-    if not language:
-        return iter(())
-    # Imported here because the first picture shows no code.
-    from crewboard_tui.render.syntax import of_code, of_diff
-
-    code = list(itertools.takewhile(lambda each: not re.match(_FENCE, each), lines))
-    return iter(of_diff(code) if language in _DIFFS else of_code(code, language=language.split(maxsplit=1)[0]))
 
 
 def _code_lines(raw: str, width: int, pieces: "Pieces | None") -> list[Line]:
@@ -383,34 +386,22 @@ def _code_lines(raw: str, width: int, pieces: "Pieces | None") -> list[Line]:
     return lines
 
 
-def _continues(line: str, before: str) -> bool:
-    starts = re.match(_BLOCK, line) is not None
-    return (
-        not starts
-        and bool(before.strip())
-        and not before.startswith(("#", "|", "    "))
-        and not re.match(_FENCE, before)
-    )
-
-
 def _paragraph(raw: str, width: int) -> list[Line]:
     if raw.startswith("#"):
         first, *rest = wrap(raw, width)
         marks = first[: len(first) - len(first.lstrip("#"))]
-        lines: list[Line] = [(Span(marks, "trace"), Span(first.removeprefix(marks), "bold"))]
-        return lines + [(Span(piece, "bold"),) for piece in rest]
+        title = (Span(marks, "trace"), Span(first.removeprefix(marks), "bold"))
+        return [title, *((Span(piece, "bold"),) for piece in rest)]
     item = re.match(_LIST, raw)
     indent = " " * (item.end() if item else 0)
     tone = "italic" if raw.startswith(">") else ""
-    return [_inline(piece, tone) for piece in wrap(raw, width, indent)]
-
-
-def _inline(text: str, tone: str) -> Line:
-    pieces = [piece for piece in re.split(_INLINE, text) if piece]
-    spans: list[Span] = []
-    for piece in pieces:
-        mark = next((mark for mark in _MARKS if piece.startswith(mark)), "")
-        inside = piece.removeprefix(mark).removesuffix(mark) if mark else piece
-        edge = [Span(mark, "trace")] if mark else []
-        spans += [*edge, Span(inside, _MARKS.get(mark, tone)), *edge]
-    return tuple(spans)
+    lines = []
+    for text in wrap(raw, width, indent):
+        spans: list[Span] = []
+        for piece in filter(None, re.split(_INLINE, text)):
+            mark = next((mark for mark in _MARKS if piece.startswith(mark)), "")
+            inside = piece.removeprefix(mark).removesuffix(mark) if mark else piece
+            edge = [Span(mark, "trace")] if mark else []
+            spans += [*edge, Span(inside, _MARKS.get(mark, tone)), *edge]
+        lines.append(tuple(spans))
+    return lines

@@ -98,32 +98,29 @@ def of_code(lines: Sequence[str], *, file: str = "", language: str = "") -> tupl
     if lexer is None:
         return ()
     text = tuple(line if len(line) <= LONGEST_LINE else "" for line in lines)
-    found = _kept.get((file, language, text))
-    if found is None:
-        if sum(len(each) for _, _, each in _kept) > _MOST_KEPT:
-            _kept.clear()
-        found = _kept[file, language, text] = _pieces(lexer, text)
-    return found
-
-
-def _pieces(lexer: "Lexer", lines: Sequence[str]) -> tuple[Pieces, ...]:
-    found: list[list[Piece]] = [[] for _ in lines]
+    kept = _kept.get((file, language, text))
+    if kept is not None:
+        return kept
+    if sum(len(each) for _, _, each in _kept) > _MOST_KEPT:
+        _kept.clear()
+    found: list[list[Piece]] = [[] for _ in text]
     at = begin = 0
-    for offset, end, tone in _tokens(lexer, "\n".join(lines)):
-        while at < len(lines) and begin + len(lines[at]) <= offset:
-            begin += len(lines[at]) + 1
+    for offset, end, tone in _tokens(lexer, "\n".join(text)):
+        while at < len(text) and begin + len(text[at]) <= offset:
+            begin += len(text[at]) + 1
             at += 1
         # A string may go on for several lines.
         place, left = at, begin
-        while place < len(lines) and left < end:
-            piece = max(0, offset - left), min(len(lines[place]), end - left), tone
+        while place < len(text) and left < end:
+            piece = max(0, offset - left), min(len(text[place]), end - left), tone
             if found[place] and found[place][-1][1:] == (piece[0], tone):
                 found[place][-1] = found[place][-1][0], piece[1], tone
             elif piece[0] < piece[1]:
                 found[place].append(piece)
-            left += len(lines[place]) + 1
+            left += len(text[place]) + 1
             place += 1
-    return tuple(map(tuple, found))
+    kept = _kept[file, language, text] = tuple(map(tuple, found))
+    return kept
 
 
 @lru_cache(maxsize=256)

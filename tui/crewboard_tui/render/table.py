@@ -62,16 +62,15 @@ def cells(columns: Sequence[Column[R]], row: R, tone: str = "") -> Line:
     for column in columns:
         cell = column.cell(row)
         if isinstance(cell, Span):
-            text = _name(cell.text, column.label(row), column.width) if column.is_name else cell.text
+            text = cell.text
+            if column.is_name:
+                # A label of which only the ellipsis fits would say nothing, and without a blank it would cut the name.
+                has_room = len(text) + len("_l…") <= column.width
+                text = f"{text} {column.label(row)}".rstrip() if has_room else clip_middle(text, column.width)
             spans.append(Span(pad(text, column.width, column.align) + " ", f"{cell.tone} {tone}".strip()))
         else:
             spans += [*cell, Span(" ")]
     return tuple(spans)
-
-
-def _name(name: str, label: str, width: int) -> str:
-    # A label of which only the ellipsis fits would say nothing, and without a blank it would cut the name.
-    return f"{name} {label}".rstrip() if len(name) + len("_l…") <= width else clip_middle(name, width)
 
 
 def mark_span(*, marked: bool) -> Span:

@@ -298,15 +298,21 @@ class Painter:
         return self._base_style
 
     def _style(self, tone: str) -> Style:
-        if self._theme != self._widget.app.theme:
-            self._theme = self._widget.app.theme
+        app = self._widget.app
+        if self._theme != app.theme:
+            self._theme = app.theme
             self._styles.clear()
         style = self._styles.get(tone)
         if style is None:
-            colours = self._widget.app.theme_variables
+            colours = app.theme_variables
             style = Style.null()
             for word in tone.split():
-                added = self._code_tone(word) if word in CODE else TONES[word]
+                if word not in CODE:
+                    added = TONES[word]
+                elif getattr(app, "ascii_only", False):
+                    added = Tone()
+                else:
+                    added = Tone(code_colour(CODE[word], colours, app.console.color_system))
                 style += _style(
                     colours.get(added.color, added.color) or None,
                     colours[added.background] if added.background else None,
@@ -314,12 +320,6 @@ class Painter:
                 )
             self._styles[tone] = style
         return style
-
-    def _code_tone(self, word: str) -> Tone:
-        app = self._widget.app
-        if getattr(app, "ascii_only", False):
-            return Tone()
-        return Tone(code_colour(CODE[word], app.theme_variables, app.console.color_system))
 
 
 @cache
