@@ -147,21 +147,16 @@ class Browsers:
         Raises:
             HTTPForbidden: The request is refused.
         """
+        try:
+            name = urlsplit(f"//{request.host}").hostname or ""
+            # The owner of any other name could point it to this machine in the DNS, unless the user chose the token.
+            is_own = self._any_name or name == "localhost" or bool(ip_address(name))
+        except ValueError:
+            is_own = False
         own = (None, f"http://{request.host}", f"https://{request.host}")
-        if not self._is_own_name(request.host) or request.headers.get("Origin") not in own:
+        if not is_own or request.headers.get("Origin") not in own:
             raise web.HTTPForbidden(text="This request comes from another page, or is meant for another host.\n")
         return await handler(request)
-
-    def _is_own_name(self, host: str) -> bool:
-        """Return True if a host is `localhost` or an IP address, or if the user chose the token.
-
-        The owner of any other name could point it to this machine in the DNS.
-        """
-        try:
-            name = urlsplit(f"//{host}").hostname or ""
-            return self._any_name or name == "localhost" or bool(ip_address(name))
-        except ValueError:
-            return False
 
     def _has_token(self, request: web.Request) -> bool:
         offered = [each.strip() for each in request.headers.get("Sec-WebSocket-Protocol", "").split(",")]

@@ -167,19 +167,14 @@ def can_be_sent(draft: str, asked: Sequence[Request], agents: Collection[str]) -
     request = request_of(draft, asked)
     if request is not None:
         return outlives(draft, request, asked)
-    return all(name in agents for name in _agents_of(draft))
-
-
-def _agents_of(draft: str) -> list[str]:
-    """Return the agents that a draft is for; none if it is for the team, a new agent or a task."""
-    note = _note(draft)
-    if note is not None:
-        return [note.agent]
+    # One for the team, a new agent or a task is about no agent.
     if draft in _CALLED or draft.startswith(_EDITED_TASK):
-        return []
+        return True
+    if (note := _note(draft)) is not None:
+        return note.agent in agents
     if draft.startswith(_MERGE):
-        return [draft.removeprefix(_MERGE)]
-    return draft.removeprefix(interrupting([""])).replace(",", "").split()
+        return draft.removeprefix(_MERGE) in agents
+    return all(name in agents for name in draft.removeprefix(interrupting([""])).replace(",", "").split())
 
 
 def called(draft: str, asked: Iterable[Request]) -> str:

@@ -188,25 +188,21 @@ def attach_dropped(pasted: str) -> tuple[str, str]:
 
     Return the text, and why paths of files stay text, or an empty reason.
     """
-    words = _dropped_paths(pasted)
-    reasons = [_why_no_mark(path) for path in words]
-    if not words or None in reasons:
-        return pasted, ""
-    if why := next(filter(None, reasons), ""):
-        return pasted, f"stays text: {why}"
-    return " ".join(f"[attach {path}]" for path in words), ""
-
-
-def _dropped_paths(pasted: str) -> list[Path]:
-    """Return the absolute paths that were pasted; empty if the text is anything else."""
     if len(pasted) > _MOST_DROPPED * _LONGEST_PATH:
-        return []
+        return pasted, ""
     try:
         words = shlex.split(pasted)
     except ValueError:
-        return []
+        return pasted, ""
     paths = [Path(unquote(word.removeprefix("file://")) if word.startswith("file://") else word) for word in words]
-    return paths if len(paths) <= _MOST_DROPPED and all(path.is_absolute() for path in paths) else []
+    if not 0 < len(paths) <= _MOST_DROPPED or not all(path.is_absolute() for path in paths):
+        return pasted, ""
+    reasons = [_why_no_mark(path) for path in paths]
+    if None in reasons:
+        return pasted, ""
+    if why := next(filter(None, reasons), ""):
+        return pasted, f"stays text: {why}"
+    return " ".join(f"[attach {path}]" for path in paths), ""
 
 
 def _why_no_mark(path: Path) -> str | None:

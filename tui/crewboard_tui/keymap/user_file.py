@@ -103,21 +103,19 @@ def _problem(ident: str, value: object) -> str | None:
         return f"{ident} is a command of the palette and takes no key"
     if not isinstance(value, str) or not value.strip():
         return f'{ident} takes keys in quotes, such as "{key.keys}"'
-    wrong = next((name for name in _long(value) if not _is_key(name)), None)
-    return f"{ident}: unknown key {wrong!r}" if wrong is not None else None
+    for name in _long(value):
+        found = _MODIFIED.fullmatch(name)
+        base = found["key"] if found else ""
+        is_sign = len(base) == 1 and base.isascii() and base.isalnum()
+        if name in _RESERVED or not (is_sign or base in _NAMED or base in _MARKS):
+            return f"{ident}: unknown key {name!r}"
+    return None
 
 
 def _long(value: str) -> list[str]:
     """Return the keys of a line by their Textual names."""
     names = [name.strip() for name in value.split(",")]
     return [_character_to_key(name) if len(name) == 1 else name for name in names]
-
-
-def _is_key(name: str) -> bool:
-    found = _MODIFIED.fullmatch(name)
-    base = found["key"] if found else ""
-    one = len(base) == 1 and base.isascii() and base.isalnum()
-    return (one or base in _NAMED or base in _MARKS) and name not in _RESERVED
 
 
 def _clashes(mine: dict[str, str]) -> Iterator[tuple[str, str, str]]:
