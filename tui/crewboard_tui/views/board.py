@@ -203,24 +203,6 @@ class BoardScreen(BaseScreen):
         has_agents = bool(self.context.view.agents)
         return self._has_room_beside and not self.rows.wide and has_agents
 
-    def _arrange(self) -> None:
-        """Lay out the panes: the roster gets its rows, and beside an agent, the lists get the free lines below it."""
-        panes, is_beside, one = self._panes, self._shows_beside, self.panes.zoomed is not None
-        height, wanted = panes.size.height, len(self.rows.rows) + 1
-        width = max(_LEAST_ROSTER, self.size.width - max(_LEAST_DETAIL, self.size.width * 36 // 100))
-        columns = f"{width} 1fr" if is_beside else "6fr 5fr"
-        rows = min(wanted, height) if is_beside else min(max(5, wanted), height * 62 // 100)
-        is_alone = self.has_class("-short") or self.has_class("-narrow")
-        is_low = is_beside and height - rows < _LEAST_FREE
-        layout = (is_beside, one, columns, "1fr" if is_alone else f"{rows} 1fr", is_low)
-        if layout == self._arranged or not height:
-            return
-        self._arranged = layout
-        # At once: each change of a class computes the styles of all panes.
-        panes.update_classes({"-beside": is_beside, "-table": not is_beside, "-one": one})
-        panes.styles.grid_columns, panes.styles.grid_rows = layout[2], layout[3]
-        self._lists.set_class(is_low, "-low")
-
     def _welcome(self, snapshot: Snapshot, width: int) -> list[Line]:
         if (gone := why_gone(self.context)) is not None:
             return [(say(gone),)]
@@ -412,11 +394,34 @@ class BoardScreen(BaseScreen):
         count = len(snapshot.view.agents)
         shown = f"{sum(map(bool, roster.keys))} of " if self.search.is_narrowed else ""
         roster.rule.entitle(f"Team {shown}{count}{roster.state}{self.search.narrowed_to}")
-        self._arrange()
+        # Lay out the panes: the roster gets its rows, and beside an agent, the lists get the free lines below it.
+        panes, is_beside, one = self._panes, self._shows_beside, self.panes.zoomed is not None
+        height, wanted = panes.size.height, len(roster.rows) + 1
+        width = max(_LEAST_ROSTER, self.size.width - max(_LEAST_DETAIL, self.size.width * 36 // 100))
+        columns = f"{width} 1fr" if is_beside else "6fr 5fr"
+        rows = min(wanted, height) if is_beside else min(max(5, wanted), height * 62 // 100)
+        is_alone = self.has_class("-short") or self.has_class("-narrow")
+        is_low = is_beside and height - rows < _LEAST_FREE
+        layout = (is_beside, one, columns, "1fr" if is_alone else f"{rows} 1fr", is_low)
+        if layout == self._arranged or not height:
+            return
+        self._arranged = layout
+        # At once: each change of a class computes the styles of all panes.
+        panes.update_classes({"-beside": is_beside, "-table": not is_beside, "-one": one})
+        panes.styles.grid_columns, panes.styles.grid_rows = layout[2], layout[3]
+        self._lists.set_class(is_low, "-low")
 
     def _paint_peek(self, snapshot: Snapshot) -> None:
         peek, agent = self._peek, snapshot.view.agent(self.selected)
-        self._paint_facts(snapshot)
+        # Facts about the agent that have no room in its row, while it is shown beside the roster.
+        facts, width = self._facts, self._facts.size.width
+        if not facts.is_attached:
+            if self._shows_beside:
+                self._mount(self._beside_roster, facts, before=peek)
+        elif not self._shows_beside or agent is None or not width:
+            facts.show([])
+        else:
+            facts.show(agent_facts(agent, snapshot.view, self.context.now, width))
         if agent is None:
             peek.rule.entitle("Welcome" if not snapshot.view.agents else "Peek", "")
             # The first steps stand at the top. The first agent follows its end again.
@@ -435,18 +440,6 @@ class BoardScreen(BaseScreen):
             since = f" since {format_clock(agent.since)}" if agent.since else ""
             nothing = f"nothing in its journal yet; {one_line(agent.reason or agent.state)}{since}"
             peek.show(self._peeked[2] or [(Span(nothing, "dim"),)])
-
-    def _paint_facts(self, snapshot: Snapshot) -> None:
-        """Show the facts about the selected agent that have no room in its row, while it is shown beside the roster."""
-        facts, width, agent = self._facts, self._facts.size.width, snapshot.view.agent(self.selected)
-        if not facts.is_attached:
-            if self._shows_beside:
-                self._mount(self._beside_roster, facts, before=self._peek)
-            return
-        if not self._shows_beside or agent is None or not width:
-            facts.show([])
-            return
-        facts.show(agent_facts(agent, snapshot.view, self.context.now, width))
 
     def _paint_tasks(self, snapshot: Snapshot) -> None:
         rows = self._tasks

@@ -50,7 +50,16 @@ class HireScreen(BaseScreen):
             terms = terms.replace(flags=terms.flags.replace(host=host))
         name = like.name if like is not None else name or "agent1"
         self._types, self._skipped = type_files.find_all(context.team.directory.root)
-        profile = terms.replace(prompt=kept) if spec is None else self._without_usual_model(profiles.of_agent(spec))
+        if spec is None:
+            profile = terms.replace(prompt=kept)
+        else:
+            profile, team = profiles.of_agent(spec), context.team
+            kind = self._types.get(profile.type)
+            # An agent of its type gets this model anyway.
+            if kind is not None and profile.model == commands_hire.choose_model(
+                kind, None, team.worker_environment, team.config
+            ):
+                profile = profile.replace(model=None)
         self._first = free_name(context.view, name), profile
         self._is_clone = like is not None
         self._is_new = like is None and context.unsent_hire is None
@@ -75,15 +84,6 @@ class HireScreen(BaseScreen):
                 Action("hire.load", lambda _: self._load_profile(), self._why_no_profile),
             )
         )
-
-    def _without_usual_model(self, profile: Profile) -> Profile:
-        """Return a profile without its model, if an agent of its type gets the same model anyway."""
-        team, kind = self.context.team, self._types.get(profile.type)
-        if kind is None or profile.model != commands_hire.choose_model(
-            kind, None, team.worker_environment, team.config
-        ):
-            return profile
-        return profile.replace(model=None)
 
     @property
     def focus_chain(self) -> list[Widget]:
@@ -119,30 +119,30 @@ class HireScreen(BaseScreen):
     def _say_word(self) -> None:
         wrong = self.problems()
         marked = self.form.mark(wrong)
+        key = self.context.key("hire.send")
+        send = Span(key, "key")
+        status: Line
+        if self._busy:
+            status = (Span("it is coming up …", "info"),)
+        elif self._refused:
+            status = (say(self._refused, "error"),)
+        elif wrong:
+            # The first problem that no marked field has.
+            what = f"fix the {' and the '.join(marked)}" if marked else wrong[0].says
+            status = (send, Span(" hires, not yet: "), say(what, "error"))
+        elif self.form.is_accepted:
+            status = (Span("✓ ready:", "success"), Span(f" {key} hires it ", "success-pill", "hire.send"))
+        elif self.form.kind.sha256 == self._shown_type:
+            status = (send, Span(f" again accepts {self.form.kind.name} and hires", "warning"))
+        else:
+            status = (Span("the type is not accepted yet: ", "warning"), send, Span(" shows all that it may do"))
         width = max(10, self.size.width - 2)
-        word = hang((Span("  "), *self._status(wrong, marked)), width, 2, 2)
+        word = hang((Span("  "), *status), width, 2, 2)
         is_tall = self.size.height >= TALL
         command = hang((Span("  $ ", "dim"), say(self.command(), "dim")), width, 4, 2 if is_tall else 1)
         told = [piece for text in self.form.consequences() for piece in hang((Span("  "), say(text)), width, 2, 2)]
         self._word.show([*told, *command, *word] if is_tall else [*word, *command])
         self.refresh_bindings()
-
-    def _status(self, wrong: list[Problem], marked: list[str]) -> Line:
-        """Return the status of the form: starting, refused, ready, or the first problem that no `marked` field has."""
-        send = Span(self.context.key("hire.send"), "key")
-        if self._busy:
-            return (Span("it is coming up …", "info"),)
-        if self._refused:
-            return (say(self._refused, "error"),)
-        if not wrong and not self.form.is_accepted:
-            if self.form.kind.sha256 == self._shown_type:
-                return (send, Span(f" again accepts {self.form.kind.name} and hires", "warning"))
-            return (Span("the type is not accepted yet: ", "warning"), send, Span(" shows all that it may do"))
-        if not wrong:
-            key = self.context.key("hire.send")
-            return (Span("✓ ready:", "success"), Span(f" {key} hires it ", "success-pill", "hire.send"))
-        what = f"fix the {' and the '.join(marked)}" if marked else wrong[0].says
-        return (send, Span(" hires, not yet: "), say(what, "error"))
 
     def problems(self) -> list[Problem]:
         """Return the problems because of which the agent cannot be hired yet; empty if it can."""

@@ -723,8 +723,17 @@ def _escaped(word: str) -> str:
 def problems(hire: Hire, view: TeamView, pressed: Pressed = default_key) -> list[Problem]:
     """Return the problems of a hire, at most one per field; empty if the agent can be hired."""
     wrong: dict[str, str] = {}
-    if (says := _wrong_name(hire, view, pressed)) is not None:
-        wrong["name"] = says
+    member = view.agent(hire.name)
+    try:
+        check_agent(hire.name, hire.type)
+    except UsageError as error:
+        wrong["name"] = str(error)
+    else:
+        if member is not None and member.type != hire.type:
+            wrong["name"] = f"{hire.name} is of type {member.type}; choose another name"
+        elif member is not None and member.alive and member.state != "idle":
+            message = pressed("agent.message")
+            wrong["name"] = f"{hire.name} is running; choose another name, or message it with {message}"
     try:
         if hire.flags.budget is not None:
             pricing.parse_budget(hire.flags.budget)
@@ -739,19 +748,6 @@ def problems(hire: Hire, view: TeamView, pressed: Pressed = default_key) -> list
     if not hire.prompt.strip():
         wrong["prompt"] = "it needs a prompt"
     return [Problem(field, says) for field, says in wrong.items()]
-
-
-def _wrong_name(hire: Hire, view: TeamView, pressed: Pressed) -> str | None:
-    try:
-        check_agent(hire.name, hire.type)
-    except UsageError as error:
-        return str(error)
-    member = view.agent(hire.name)
-    if member is not None and member.type != hire.type:
-        return f"{hire.name} is of type {member.type}; choose another name"
-    if member is not None and member.alive and member.state != "idle":
-        return f"{hire.name} is running; choose another name, or message it with {pressed('agent.message')}"
-    return None
 
 
 def free_name(view: TeamView, like: str) -> str:

@@ -328,17 +328,24 @@ def _names(selection: Selection) -> tuple[str, ...]:
 def _verbs(screen: BaseScreen, selection: Selection) -> list[tuple[str, Line]]:
     """Return the id and a line for each key that acts on the selection of a screen; those that work now come first."""
     labels, works, others = screen.key_labels, list[tuple[str, Line]](), list[tuple[str, Line]]()
+    # A key on tasks or agents is left out if none is selected.
+    lacking = {"tasks": not selection.marked_tasks, "agents": not (selection.targets or selection.agents)}
     opens = BY_ID["list.open"]
     rows = screen.focused if isinstance(screen.focused, LineList) else None
     for key in [*([opens] if rows is not None and rows.selected else []), *sorted(screen.verbs, key=_place)]:
         why_not = screen.refusal(key.id) if key.id in screen.actions else None
         pressed = screen.context.key(key.id)
         if why_not is None:
-            verb, does = labels.get(key.id) or command_name(key), _consequence(key, selection, screen)
+            verb, does = labels.get(key.id) or command_name(key), key.says
+            # What its operation says about these agents or tasks.
+            if (operation := OPERATIONS.get(key.id)) is not None:
+                chosen = selection.marked_tasks if operation.is_on_tasks else selection.agents
+                if fitting := [each for each in chosen if operation.fits(each)]:
+                    does = operation.consequence(fitting, screen.context.view, screen.context.key) or key.says
             works.append(
                 (key.id, (Span(f"{pressed:<{_PRESSED}} ", "key"), Span(f"{verb:<{_VERB}} "), say(does, "dim")))
             )
-        elif key.id not in _OFFERS and not _lacks(key, selection):
+        elif key.id not in _OFFERS and not lacking.get(key.scope):
             name = f"{pressed:<{_PRESSED}} {command_name(key):<{_VERB}} – "
             others.append((key.id, (Span(name, "dim"), say(why_not, "dim"))))
     return works + others
@@ -347,21 +354,3 @@ def _verbs(screen: BaseScreen, selection: Selection) -> list[tuple[str, Line]]:
 def _place(key: Key) -> tuple[bool, int]:
     """Return the sort key of a key in the menu: keys of the footer by their rank, then the others."""
     return key.footer is None, key.footer or 0
-
-
-def _lacks(key: Key, selection: Selection) -> bool:
-    """Return True for a key on tasks or agents if none is selected."""
-    if key.scope == "tasks":
-        return not selection.marked_tasks
-    return key.scope == "agents" and not (selection.targets or selection.agents)
-
-
-def _consequence(key: Key, selection: Selection, screen: BaseScreen) -> str:
-    """Return what a key does to the selection: what its operation says about these agents or tasks, else its help."""
-    operation = OPERATIONS.get(key.id)
-    if operation is None:
-        return key.says
-    chosen = selection.marked_tasks if operation.is_on_tasks else selection.agents
-    fitting = [each for each in chosen if operation.fits(each)]
-    says = operation.consequence(fitting, screen.context.view, screen.context.key) if fitting else ""
-    return says or key.says

@@ -470,7 +470,18 @@ def _whose(task: Task, view: TeamView, waiting: Sequence[int], now: float, *, wh
         return (Span(f"{task.status}{words}", "error" if task.status == "failed" else "dim"),)
     if is_orphan(task):
         return (say(_orphaned(task, view) if why else _orphaned(task), "error"),)
-    parts = _blockers(view, waiting) if why else [Span(f"#{other} ", "dim") for other in waiting]
+    parts: list[Span] = []
+    for other in waiting:
+        parts.append(Span(f"#{other} ", "dim"))
+        if not why:
+            continue
+        # The glyph of its state, and a word if it cannot complete without help.
+        blocker = view.task(other)
+        if blocker is None:
+            parts.append(Span("gone ", "error"))
+        else:
+            look = _look(blocker, view)
+            parts.append(Span(f"{look.word if blocker.status in CLOSED else look.glyph} ", look.tone))
     if waiting:
         board = {task.id: task for task in view.tasks}
         hopeless = why and any(terminal_state(other, board) for other in waiting)
@@ -495,20 +506,6 @@ def _orphaned(task: Task, view: TeamView | None = None) -> str:
     if agent.alive:
         return f"{words}, who lives again"
     return f"{words}, {describe_exit(agent.exit) if agent.exit is not None else agent.reason}"
-
-
-def _blockers(view: TeamView, waiting: Sequence[int]) -> list[Span]:
-    """Return each blocker with the glyph of its state, and a word if it cannot complete without help."""
-    spans: list[Span] = []
-    for other in waiting:
-        task = view.task(other)
-        spans.append(Span(f"#{other} ", "dim"))
-        if task is None:
-            spans.append(Span("gone ", "error"))
-            continue
-        look = _look(task, view)
-        spans.append(Span(f"{look.word if task.status in CLOSED else look.glyph} ", look.tone))
-    return spans
 
 
 def _look(task: Task, view: TeamView) -> Look:
@@ -546,12 +543,22 @@ def task_detail(task: Task, snapshot: Snapshot, now: float) -> list[tuple[str, s
         review = done
     else:
         review = f"by {task.review}" + ("" if task.reviews else ", not asked yet")
+    blockers = []
+    for other in waiting:
+        if (blocker := view.task(other)) is None:
+            blockers.append(f"#{other}, which is not on the board")
+            continue
+        owner = ""
+        if blocker.owner:
+            plight = "".join(span.text for span in _owner_state(view.agent(blocker.owner), blocker))
+            owner = f", {blocker.owner}{plight}"
+        blockers.append(f"#{other} {blocker.subject}: {_look(blocker, view).word}{owner}")
     facts = [
         ("task", f"#{task.id} {task.subject}"),
         ("status", _look(task, view).word),
         ("why", _why_failed(task, snapshot) if task.status == "failed" else ""),
         ("owner", f"{task.owner}, who rests" if is_left else task.owner or unowned),
-        ("blocked by", "\n".join(_how_it_stands(view, other) for other in waiting)),
+        ("blocked by", "\n".join(blockers)),
         ("only for", task.required_type or ""),
         ("priority", f"{task.priority:+d}" if task.priority else ""),
         ("details", task.description),
@@ -575,13 +582,3 @@ def _why_failed(task: Task, snapshot: Snapshot) -> str:
         return ""  # not read yet
     said = why_failed(task, work.activity)
     return clip(one_line(said), _MOST_OF_WHY) if said else f"the journal of {task.owner} does not say"
-
-
-def _how_it_stands(view: TeamView, ident: int) -> str:
-    """Return a blocker of a task: number, subject, state and owner."""
-    task = view.task(ident)
-    if task is None:
-        return f"#{ident}, which is not on the board"
-    plight = "".join(span.text for span in _owner_state(view.agent(task.owner), task)) if task.owner else ""
-    owner = f", {task.owner}{plight}" if task.owner else ""
-    return f"#{ident} {task.subject}: {_look(task, view).word}{owner}"

@@ -89,22 +89,23 @@ class ChangesScreen(BaseScreen):
         shown = [(agent, each) for agent, each in agents if agent and matches_agent(agent, self.search.words)]
         by = _ORDER[rows.order.by]
         ordered = rows.in_order(shown, lambda pair: pair[1].agent, lambda pair: (by(pair[1]), pair[1].agent))
-        rows.show(change_rows(ordered, rows.row_width, self._reader.merged) or self._nothing(rows))
+        listed = change_rows(ordered, rows.row_width, self._reader.merged)
+        if not listed:
+            if self._reader.problem:
+                problem = (say(self._reader.problem, "error"),)
+                listed = [Row("", part) for part in hang(problem, max(20, self.size.width - 6), 0, 4)]
+            elif not any(map(has_worktree, self.context.view.agents)):
+                listed = rows.empty_rows(nothing_here(self.context))
+            else:
+                nothing = self.search.nothing("") if known else "the work of all agents with a worktree was discarded"
+                listed = rows.empty_rows(nothing if self._reader.is_read else "reading …")
+        rows.show(listed)
         age = "reading …" if self._reader.is_reading else f"{self.context.key('changes.read')} reads again"
         if self._reader.problem and known:
             age = f"not read: {self._reader.problem}"
         count = f" · {counted(len(known), 'worktree')}" if known else ""
         rows.rule.entitle(f"Changes{count}{rows.state}{self.search.narrowed_to}", age)
         self.paint_detail(snapshot)
-
-    def _nothing(self, rows: LineList) -> list[Row]:
-        reader = self._reader
-        if reader.problem:
-            return [Row("", part) for part in hang((say(reader.problem, "error"),), max(20, self.size.width - 6), 0, 4)]
-        if not any(map(has_worktree, self.context.view.agents)):
-            return rows.empty_rows(nothing_here(self.context))
-        nothing = self.search.nothing("") if reader.known else "the work of all agents with a worktree was discarded"
-        return rows.empty_rows(nothing if reader.is_read else "reading …")
 
     def paint_detail(self, snapshot: Snapshot) -> None:  # noqa: ARG002
         pane, name = self.detail, self.selected or ""

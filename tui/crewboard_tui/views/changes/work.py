@@ -349,7 +349,12 @@ class ChangesReader:
 
         def read() -> str:
             for name in names if names is not None else team.config.names:
-                found.problem = self._take_snapshot(name, now=now) or found.problem
+                try:
+                    # Of an agent on a host, the newest snapshot is fetched in any case.
+                    if now or (not self._context.read_only and commands_changes.is_on_host(team, name)):
+                        commands_changes.take_snapshot(team, name)
+                except (CrewboardError, OSError) as error:
+                    found.problem = f"{name}: {error}"
             try:
                 # Of all, because the work of one agent decides which others collide with it.
                 found.changes = commands_changes.list_changes(team)
@@ -380,19 +385,6 @@ class ChangesReader:
             self.read(())
 
         self._context.jobs.start("reading what changed", read, done)
-
-    def _take_snapshot(self, name: str, *, now: bool) -> str:
-        """Take a snapshot if `now` is True; for an agent on a host, fetch the newest snapshot in any case.
-
-        Return why that failed; empty if it did not.
-        """
-        team = self._context.team
-        try:
-            if now or (not self._context.read_only and commands_changes.is_on_host(team, name)):
-                commands_changes.take_snapshot(team, name)
-        except (CrewboardError, OSError) as error:
-            return f"{name}: {error}"
-        return ""
 
 
 def _parse(text: str) -> tuple[tuple[FileDiff, ...], tuple[FileDiff, ...]]:

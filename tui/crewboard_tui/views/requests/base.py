@@ -69,19 +69,12 @@ class RequestPage:
         at = waiting.index(self.seen.id) + 1 if self.seen.id in waiting else 0
         place = f"item {at} of {len(waiting)}" if at else ""
         crumbs = ["Needs-you", self.seen.from_, self._word()]
-        return crumbs_line(crumbs, place, width, self._others())
-
-    def _others(self) -> tuple[str, ...]:
-        """Return which other users look at this request, as a long and a short text; empty if there are none.
-
-        It is shown because only one of them needs to answer.
-        """
+        # Which other users look at it, in a long and a short text, because only one of them needs to answer.
         names = list(dict.fromkeys(each.who for each in self._context.others if each.looking_at == self.seen.id))
-        if not names:
-            return ()
         what = {"plan_approval": "plan", "task_review": "work"}.get(self.seen.type, self.seen.type)
         who = f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'}"
-        return f"{who} looking at this {what}", f"{who} here too"
+        others = (f"{who} looking at this {what}", f"{who} here too") if names else ()
+        return crumbs_line(crumbs, place, width, others)
 
     @property
     def is_over(self) -> bool:
