@@ -1,6 +1,6 @@
 """Every environment variable of crewboard: its name, and how its value is read (docs/reference/environment.md).
 
-The environment of the commands that agents run is made in `sandbox/sandbox.py`.
+The environment of the commands that agents run is made in `sandbox/environment.py`.
 """
 
 from __future__ import annotations

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from crewboard.sandbox.environment import GIT_SETTINGS
 from crewboard.sandbox.git import write_git_settings
 from crewboard.sandbox.host_paths import HostPaths
 from crewboard.sandbox.level import Level
-from crewboard.sandbox.sandbox import GIT_SETTINGS, Sandbox
+from crewboard.sandbox.sandbox import Sandbox
 from crewboard.sandbox.scratch import Scratch
 from tests.sandbox.targets import Targets, fingerprint, run
 from tests.system import need_program

@@ -25,7 +25,7 @@ from crewboard.records.team import Config
 from crewboard.store import agents, leases, roster
 from crewboard.store.layout import TeamDirectory
 from crewboard.store.roster import Load
-from crewboard.supervisor.starts import StartQueue, restart_delay
+from crewboard.supervisor.start_queue import StartQueue, restart_delay
 from crewboard.unix import process
 from tests.cli.shell import Inside
 from tests.crew import Crew, eventually

@@ -19,7 +19,7 @@ from crewboard.records.events import Gate, Intake, Sent, ToolResult
 from crewboard.records.requests import Request, RequestStatus, step_lines, steps_of
 from crewboard.records.team import Rule
 from crewboard.store import agents, mailbox, operators, roster
-from crewboard.worker.tools.rules import judge_call, rule_refusal
+from crewboard.worker.tools.permissions import judge_call, rule_refusal
 from tests.crew import Crew, eventually
 from tests.model import calls, looks, says
 from tests.worker.test_terms import add, as_lead

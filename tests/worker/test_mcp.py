@@ -31,7 +31,7 @@ from crewboard.unix import process
 from crewboard.untrusted import undelimit_data
 from crewboard.worker.tools import mcp
 from crewboard.worker.tools.base import Outcome, Tool
-from crewboard.worker.tools.rules import judge_call
+from crewboard.worker.tools.permissions import judge_call
 from tests.crew import WAIT_TIMEOUT, Crew, contents, eventually
 from tests.model import calls, says
 from tests.preloaded import patched

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from crewboard.records.team import Rule, RuleEffect
 from crewboard.worker.conversation import ApprovedPlan
 from crewboard.worker.tools.bash_reader import RUNNERS, SHELL_WORDS, simple_command
+from crewboard.worker.tools.permissions import Verdict, judge_call, scope_of
 from crewboard.worker.tools.plans import names_call
-from crewboard.worker.tools.rules import Verdict, judge_call, scope_of
 
 BASH = shutil.which("bash") or "/bin/bash"
 

@@ -4,7 +4,8 @@ Other programs append whole lines too, without taking the lock, and possibly dir
 writer left.
 
 Reading everything and then truncating lost 17 to 57 % of 8 × 2,000 concurrent messages; a cursor that is committed in
-the reader's journal lost and doubled none in 1,850 random kills (docs/decisions/0001-append-only-mailboxes.md).
+the reader's journal (`worker/inbox.py`) lost and doubled none in 1,850 random kills
+(docs/decisions/0001-append-only-mailboxes.md).
 """
 
 import contextlib

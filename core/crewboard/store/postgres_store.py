@@ -2,7 +2,7 @@
 
 Each write is one call of a function, and so one transaction. The row of a log is its lock: offsets have no gaps, and no
 line appears before an earlier one. A write of a worker that was replaced is refused in the same transaction that would
-make it.
+make it (`may_write` in schema.sql).
 
 Only this module and those beside it (`postgres_server`) import psycopg, and only for teams in PostgreSQL.
 """

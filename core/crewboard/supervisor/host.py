@@ -1,5 +1,6 @@
 """A host: the supervisor of one machine of a team, the runs that it claims, and those of hosts that were lost.
 
+Which runs fit its labels, `store/hosts.py` and schema.sql decide.
 A team in PostgreSQL may have a host on each of several machines (`crewboard host`). A host starts workers with its own
 environment, so that no record holds an API key.
 """
@@ -34,7 +35,7 @@ from crewboard.store.layout import TeamDirectory
 from crewboard.supervisor import finalizer
 from crewboard.supervisor.finalizer import LostRun, Why
 from crewboard.supervisor.reconciler import Supervisor, Watched, holds_lease, last_run
-from crewboard.supervisor.starts import StartQueue
+from crewboard.supervisor.start_queue import StartQueue
 from crewboard.unix import process
 
 if TYPE_CHECKING:

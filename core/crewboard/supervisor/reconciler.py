@@ -36,7 +36,7 @@ from crewboard.supervisor import finalizer
 from crewboard.supervisor.hook import HookRunner
 from crewboard.supervisor.launcher import Ended, Launcher, MemoryGroups, OfflineModel, Ref
 from crewboard.supervisor.notifier import ChangeNotifier
-from crewboard.supervisor.starts import RESTARTED, StartQueue
+from crewboard.supervisor.start_queue import RESTARTED, StartQueue
 from crewboard.unix import process
 
 SWEEP_INTERVAL = 2.0

@@ -1,4 +1,7 @@
-"""The work of a run by calls of the model: take mail in, call the model, run its tools, answer."""
+"""The work of a run by calls of the model: take mail in, call the model, run its tools, answer.
+
+Equal calls in a row are counted in `conversation.py`; when they show as `loop`, `readmodel/states.py` decides.
+"""
 
 import asyncio
 import contextlib

@@ -1,4 +1,7 @@
-"""An action: a key of the table, whether it can be used on a selection, and what it does."""
+"""An action: a key of the table, whether it can be used on a selection, and what it does.
+
+`views/palette.py` lists actions: the menu of `.` and the command palette.
+"""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from time import monotonic

@@ -1,4 +1,7 @@
-"""Inputs for messages: the composer at the bottom of a view, and the prompt line over the footer."""
+"""Inputs for messages: the composer at the bottom of a view, and the prompt line over the footer.
+
+Keys of typing, completion of `@names` and paths, and the history are in `draft_input.py`.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar

@@ -2,7 +2,8 @@
 
 The system prompt says who the agent is, what it may do and how the team works. It contains no text of other agents or
 of the workspace. Such text stands in the preface, before the first message, as delimited data: the project's CLAUDE.md
-or AGENTS.md, which may come with a cloned repository, and the role, which a lead can choose.
+or AGENTS.md, which may come with a cloned repository, and the role, which a lead can choose. What changes of it later
+is told at the end of the conversation (`Loop` in `worker/loop.py`).
 """
 
 import contextlib

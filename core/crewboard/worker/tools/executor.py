@@ -25,9 +25,8 @@ from crewboard.worker.tools.base import (
     Tool,
     failed_on_input,
 )
-from crewboard.worker.tools.permissions import seek_permit
+from crewboard.worker.tools.permissions import file_changed_by, seek_permit
 from crewboard.worker.tools.registry import ToolRegistry
-from crewboard.worker.tools.rules import file_changed_by
 
 UNKNOWN_OUTCOME = "interrupted, outcome unknown: the worker ended while this ran. Check before you run it again."
 

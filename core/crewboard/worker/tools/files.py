@@ -1,4 +1,7 @@
-"""The tools for files and for commands. File tools run in the file-tool server, commands in the sandbox."""
+"""The tools for files and for commands. File tools run in the file-tool server, commands in the sandbox.
+
+What `edit_file` replaces is found in `edits.py`.
+"""
 
 import asyncio
 import contextlib

@@ -1,4 +1,7 @@
-"""Starts that the supervisor holds back because of a cap of the team, or until a restart is due (`starts.json`)."""
+"""Starts that the supervisor holds back because of a cap of the team, or until a restart is due (`starts.json`).
+
+A host claims runs in `host.py`, from the records of `store/hosts.py`. A run begins only once: `worker/__main__.py`.
+"""
 
 import logging
 
