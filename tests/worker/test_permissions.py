@@ -12,10 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crewboard.records.team import Rule, RuleEffect
+from crewboard.store import roster
 from crewboard.worker.conversation import ApprovedPlan
 from crewboard.worker.tools.bash_reader import RUNNERS, SHELL_WORDS, simple_command
-from crewboard.worker.tools.permissions import Verdict, judge_call, scope_of
+from crewboard.worker.tools.permissions import Verdict, judge, judge_call, scope_of
 from crewboard.worker.tools.plans import names_call
+from tests.crash import scenarios
+from tests.crash.enumeration import new_team
 
 BASH = shutil.which("bash") or "/bin/bash"
 
@@ -360,6 +363,48 @@ def test_a_rule_is_for_an_agent_its_type_or_all() -> None:
     assert Rule(id="r", agent_type="code", tool="bash").applies_to("ann", "code")
     assert not Rule(id="r", agent_type="code", tool="bash").applies_to("ann", "test")
     assert Rule(id="r", tool="bash").applies_to("ann", "test")
+
+
+def test_a_worker_reads_the_rules_that_are_for_it(tmp_path: Path) -> None:
+    team = new_team(tmp_path / "root")
+    scenarios.hire(team, "ann")
+    ann = scenarios.worker(team, "ann")
+    other = Rule(id="r1", effect="deny", agent="bob", tool="bash", pattern="ls*")
+    roster.change(team, lambda config: config.rules.append(other))
+    assert judge(ann, "bash", {"command": "ls"}) is None
+    own = Rule(id="r3", effect="deny", agent="ann", tool="bash", pattern="ls*")
+    roster.change(team, lambda config: config.rules.append(own))
+    assert judge(ann, "bash", {"command": "ls"}) == Verdict("deny", own)
+
+
+@pytest.mark.parametrize(
+    ("tool", "scope", "fits", "other"),
+    [
+        ("bash", "git", {"command": "git status"}, {"command": "rm a"}),
+        ("write_file", "src", {"path": "src/a"}, {"path": "src/b/a"}),
+        ("write_file", ".", {"path": "a"}, {"path": "/etc/a"}),
+    ],
+)
+def test_a_rule_with_a_scope_covers_it_alone(
+    tool: str, scope: str, fits: dict[str, str], other: dict[str, str]
+) -> None:
+    rule = Rule(id="r", tool=tool, scope=scope)
+    assert judge_call([rule], tool, fits, "/root") == Verdict("allow", rule)
+    assert judge_call([rule], tool, other, "/root") is None
+
+
+@pytest.mark.parametrize("effect", ["deny", "allow"])
+def test_a_rule_for_a_tool_of_a_server_reads_arguments(effect: RuleEffect) -> None:
+    tool = "mcp__issues__close"
+    rule = Rule(id="r", effect=effect, tool="mcp__issues__*", pattern="number=7")
+    assert judge_call([rule], tool, {"number": 7, "path": "Makefile"}, "/root") == Verdict(effect, rule)
+    assert judge_call([rule], tool, {"number": 8}, "/root") is None
+    assert judge_call([rule], "mcp__mail__send", {"number": 7}, "/root") is None
+
+
+def test_a_rule_without_a_pattern_denies_all_calls_of_its_tool() -> None:
+    rule = Rule(id="r", effect="deny", tool="files")
+    assert judge_call([rule], "edit_file", {"path": "src/a"}, "/root") == Verdict("deny", rule)
 
 
 @pytest.mark.parametrize(

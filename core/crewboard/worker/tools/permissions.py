@@ -326,7 +326,7 @@ def _allows(rule: Rule, tool: str, arguments: dict[str, Any], root: str) -> bool
     """
     scope = scope_of(tool, arguments)
     if scope is None or not rule.pattern:
-        return scope is not None and (rule.tool, rule.scope) == (tool, scope)
+        return (rule.tool, rule.scope) == (tool, scope)
     if tool.startswith(MCP_PREFIX):
         return _match_arguments(rule.pattern, arguments)
     if tool == "bash":
