@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from crewboard.errors import BadDataError, UsageError
+from crewboard.names import OPERATOR
 from crewboard.protocol import requests
+from crewboard.records.agents import Terms
 from crewboard.records.requests import (
     Note,
     Request,
@@ -156,6 +158,23 @@ def test_only_a_plan_can_be_edited(directory: TeamDirectory) -> None:
     assert requests.decide(directory, "q1", "approved", "lead", 2.0, edited="mine").edited == "mine"
     ask(directory, "q2", "permission")
     refused(directory, "q2 is a permission; only a plan can be edited", "q2", "approved", "lead", 2.0, edited="x")
+
+
+def test_only_the_operator_sets_terms_and_only_of_a_plan(directory: TeamDirectory) -> None:
+    ask(directory, to="lead")
+    refused(directory, "only by the operator", "q1", "approved", "lead", 2.0, terms=Terms())
+    ask(directory, "q2", "permission")
+    refused(directory, "only a plan is approved with terms", "q2", "approved", OPERATOR, 2.0, terms=Terms())
+    assert requests.respond(directory, "q1", "approved", OPERATOR, 2.0, terms=Terms(hold=[2])).terms == Terms(hold=[2])
+
+
+def test_a_step_is_released_only_from_the_terms_that_were_seen(directory: TeamDirectory) -> None:
+    ask(directory)
+    seen = requests.respond(directory, "q1", "approved", OPERATOR, 2.0, terms=Terms(hold=[2, 3]))
+    requests.release(directory, seen, Terms(hold=[3]), [2], 3.0)
+    with pytest.raises(BadDataError, match="changed meanwhile"):
+        requests.release(directory, seen, Terms(hold=[2]), [3], 4.0)
+    assert stands(directory).terms == Terms(hold=[3])
 
 
 def test_only_a_pending_request_can_be_closed(directory: TeamDirectory) -> None:
