@@ -1,5 +1,7 @@
 """User errors: one clear sentence, the right exit code, nothing changed, no traceback."""
 
+import json
+
 import pytest
 
 from crewboard.commands import tasks as board
@@ -272,6 +274,8 @@ def test_a_removed_roster_is_not_made_anew(cli: Cli, team: Team) -> None:
         cli(*command).refused(65, "config.json is gone")
     seen = cli("status")
     assert (seen.code, "fixer" in seen.out, "config.json is gone" in seen.err) == (65, True, True)
+    told = json.loads(cli("status", "--json").out)
+    assert (told["damaged"], [need["kind"] for need in told["needs_you"]].count("damaged")) == (1, 1)
     assert "config.json is gone" in cli("team", "list", "--json").out
     cli("team", "create", "default").refused(2, "the team default exists")
     cli("export", str(cli.root / "out")).refused(65, "config.json is gone")

@@ -207,6 +207,13 @@ def damaged_file(record: Key, agent: str = SYSTEM) -> Damage:
     return Damage(record.name, agent, 1, changed, version=changed)
 
 
+def gone_roster(team: TeamDirectory) -> Damage:
+    """Return the damage of a roster that was removed."""
+    # When it was removed is not known. The last hire is another one if it is removed again after that.
+    hired, place = team.key("agents").changed_at(), team.config.name
+    return Damage(place, SYSTEM, 1, hired, version=hired, seen_as=f"{place} gone")
+
+
 def damaged_mail(team: TeamDirectory, place: str, name: str, count: int) -> Damage:
     """Return the damage of `count` unreadable lines of mail or of a journal.
 
@@ -348,6 +355,7 @@ class TeamReader:
         broken_records = [*records, *leases, *self._tasks.damaged, *self._requests.damaged]
         boxes = self._mailboxes.items()
         damage = (
+            *((gone_roster(self.team),) if is_missing else ()),
             *(damaged_file(record) for record in broken_records),
             *(damaged_mail(self.team, f"mail of {name}", name, box.damaged) for name, box in boxes if box.damaged),
             *(damage for reader in self._agents.values() for damage in reader.damage),
