@@ -135,6 +135,21 @@ def test_a_copied_team_is_known_by_its_directory(tmp_path: Path) -> None:
         find_team(tmp_path, "shop")
 
 
+def test_no_other_database_is_asked_for_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A database that does not answer would hold up each team of the root, at each change of its roster."""
+
+    def asked(url: str, team: str) -> None:
+        raise AssertionError(f"{url} was asked for {team}")
+
+    monkeypatch.setattr(layout, "remote_store", asked)
+    team = made(tmp_path, "default")
+    away = TeamDirectory(team.path.with_name("away"))
+    away.path.mkdir(mode=0o700)
+    (away.path / "store").write_text("postgresql://user@host/database\n")
+    away.adopt()
+    assert (team.known_as("shop"), team.known_as("away")) == ("shop", "default")
+
+
 def test_one_of_several_teams_must_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A command for a default team that does not exist would show an empty team, or make another one."""
     monkeypatch.delenv("CREWBOARD_TEAM", raising=False)

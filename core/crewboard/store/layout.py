@@ -48,7 +48,7 @@ from crewboard.records.team import (
 from crewboard.store import files, team_marks
 from crewboard.store.file_store import FileStore
 from crewboard.store.interface import Key, Listener, Store
-from crewboard.store.json_records import RecordFolder, RecordKey
+from crewboard.store.json_records import RecordFolder, RecordKey, cached_file
 
 P = ParamSpec("P")
 R = TypeVar("R", bound=Record)
@@ -387,11 +387,14 @@ class TeamDirectory(Struct, frozen=True):
         if name == self.path.name:
             return name
         with contextlib.suppress(CrewboardError):
-            others = [team for team in team_directories(self.root) if team != self]
-            rosters = [team.config.load_or_none() for team in others]
-            names = {team.path.name for team in others} | {each.name for each in rosters if each is not None}
-            return self.path.name if name in names else name
-        return self.path.name
+            for team in _team_folders(self.root):
+                # No other store is asked: this team would wait for one that does not answer.
+                is_elsewhere = team.address is not None
+                roster = None if is_elsewhere else cached_file(team.config).get()
+                names = {team.path.name, *([roster.name] if roster is not None else [])}
+                if team != self and name in names and (is_elsewhere or team.exists()):
+                    return self.path.name
+        return name
 
     def worktree(self, name: str) -> Path:
         """Return the path of the checkout of the agent `name`; it exists only if the agent has a worktree."""
@@ -835,12 +838,16 @@ def team_directories(root: Path) -> list[TeamDirectory]:
         StorageError: The teams cannot be listed.
         UntrustedError: Another user controls the `.crewboard` of `root`.
     """
+    return [team for team in _team_folders(root) if team.exists()]
+
+
+def _team_folders(root: Path) -> list[TeamDirectory]:
     folders: list[Path] = []
     with files.storage_errors(f"cannot read {root / HOME}"), contextlib.suppress(FileNotFoundError):
         _require_own(root / HOME)
         named = (path for path in (root / HOME).iterdir() if is_name(path.name))
         folders = sorted(path for path in named if path.is_dir() and not path.is_symlink())
-    return [team for team in map(TeamDirectory, folders) if team.exists()]
+    return [*map(TeamDirectory, folders)]
 
 
 def key_of(path: Path) -> Key:
