@@ -320,6 +320,11 @@ def test_a_record_with_the_id_of_another_one_is_said_to_be_damaged(cli: Cli, tea
     cli("task", "add", "first")
     team.directory.task(9).put(team.directory.task(1).get() or b"")
     assert f"{team.directory.task(9)} is damaged" in cli("tasks").err
+    told = cli("status", "--json").json
+    assert (told["damaged"], [task["id"] for task in told["tasks"]]) == (1, [1])
+    cli("task", "update", "9", "--status", "failed").refused(
+        65, "damaged: it says that it is task 1; repair it by hand"
+    )
 
 
 def test_a_list_without_its_only_record_is_not_called_empty(cli: Cli, team: Team) -> None:

@@ -75,25 +75,18 @@ def load(team: TeamDirectory, request_id: str) -> Request | None:
     Raises:
         BadDataError: Its file is damaged.
     """
-    record = team.request(request_id)
-    request = record.load()
-    if request is not None and request.id != request_id:
-        raise BadDataError(f"{record} is damaged: it says that it is request {request.id}")
-    return request
+    return team.request(request_id).load()
 
 
 def load_all(team: TeamDirectory) -> list[Request]:
     """Return every request whose file is not damaged, oldest first."""
-    found = cached_folder(team.requests).intact()
-    whole = (request for name, request in found.items() if name == f"{request.id}.json")
-    return sorted(whole, key=lambda request: (request.created_at, request.id))
+    found = cached_folder(team.requests).intact().values()
+    return sorted(found, key=lambda request: (request.created_at, request.id))
 
 
 def damaged(team: TeamDirectory) -> list[str]:
     """Return the names of the records that `load_all` left out: they cannot be read, or have the id of another one."""
-    folder = cached_folder(team.requests)
-    moved = [f"{team.requests.name}/{name}" for name, each in folder.intact().items() if name != f"{each.id}.json"]
-    return [*(record.name for record in folder.damaged), *moved]
+    return [record.name for record in cached_folder(team.requests).damaged]
 
 
 def pending(team: TeamDirectory) -> list[Request]:

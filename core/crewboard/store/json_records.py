@@ -18,14 +18,19 @@ R = TypeVar("R", bound=Record)
 
 
 class RecordKey(Key, Generic[R], frozen=True):
-    """The key of a record of the type `model`. Changes of it hold `lock`, a name in the same store; empty for none."""
+    """The key of a record of the type `model`.
+
+    Changes of it hold `lock`, a name in the same store; empty for none. With `ident`, a record that says that it is
+    another one is damaged: its file was copied or renamed.
+    """
 
     model: type[R]
     lock: str = ""
+    ident: str = ""
 
     def in_store(self, store: Store) -> "RecordKey[R]":
         """Return the key of the record with the same name and type in another store."""
-        return RecordKey(store, self.name, self.model, self.lock)
+        return RecordKey(store, self.name, self.model, self.lock, self.ident)
 
     def load(self) -> R | None:
         """Return the record; None if there is none.
@@ -38,9 +43,14 @@ class RecordKey(Key, Generic[R], frozen=True):
         if data is None:
             return None
         try:
-            return codec.decode(data, self.model)
+            record = codec.decode(data, self.model)
+            # Some records have no id.
+            says = str(getattr(record, "id", self.ident))
+            if self.ident and says != self.ident:
+                raise BadDataError(f"it says that it is {self.model.__name__.lower()} {says}")
         except BadDataError as error:
             raise BadDataError(f"{self} is damaged: {error}; repair it by hand") from error
+        return record
 
     def load_or_none(self) -> R | None:
         """Return the record; None if there is none or it is damaged.
@@ -122,13 +132,13 @@ class RecordKey(Key, Generic[R], frozen=True):
 
 
 class RecordFolder(Key, Generic[R], frozen=True):
-    """The key of a folder with records of the type `model`, each in a file `<name>.json`."""
+    """The key of a folder with records of the type `model`, each in a file `<name>.json`; its `id`, if any, is that."""
 
     model: type[R]
 
     def record(self, name: object) -> RecordKey[R]:
         """Return the key of the record with this name or number."""
-        return RecordKey(self.store, f"{self.name}/{name}.json", self.model)
+        return RecordKey(self.store, f"{self.name}/{name}.json", self.model, ident=str(name))
 
     def watch(self) -> "CachedFolder[R]":
         """Return a reader that reads a record again only after it was changed."""

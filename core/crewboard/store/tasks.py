@@ -5,7 +5,7 @@ from typing import TypedDict, Unpack
 
 from msgspec import Struct
 
-from crewboard.errors import BadDataError, StorageError, TryLaterError, UsageError
+from crewboard.errors import StorageError, TryLaterError, UsageError
 from crewboard.names import LEAD, OPERATOR
 from crewboard.records.team import Checked, Reviewed, Shown, Task, TaskStatus
 from crewboard.store import roster
@@ -102,12 +102,9 @@ def load(team: TeamDirectory, task_id: int) -> Task:
         UsageError: There is no such task.
         BadDataError: Its file is damaged.
     """
-    record = team.task(task_id)
-    task = record.load()
+    task = team.task(task_id).load()
     if task is None:
         raise UsageError(f"there is no task {task_id}")
-    if task.id != task_id:
-        raise BadDataError(f"{record} is damaged: it says that it is task {task.id}")
     return task
 
 
@@ -122,15 +119,12 @@ def ids(team: TeamDirectory) -> list[int]:
 
 def load_all(team: TeamDirectory) -> list[Task]:
     """Return every task whose file is not damaged, sorted by id."""
-    found = cached_folder(team.tasks).intact()
-    return sorted((task for name, task in found.items() if name == f"{task.id}.json"), key=lambda task: task.id)
+    return sorted(cached_folder(team.tasks).intact().values(), key=lambda task: task.id)
 
 
 def damaged(team: TeamDirectory) -> list[str]:
     """Return the names of the records that `load_all` left out: they cannot be read, or have the id of another one."""
-    folder = cached_folder(team.tasks)
-    moved = [f"{team.tasks.name}/{name}" for name, each in folder.intact().items() if name != f"{each.id}.json"]
-    return [*(record.name for record in folder.damaged), *moved]
+    return [record.name for record in cached_folder(team.tasks).damaged]
 
 
 @under_lock(_LOCK)
