@@ -89,10 +89,13 @@ def edit(text: str, arguments: Mapping[str, Any]) -> Edit:
     Raises:
         EditError: A replacement cannot be made.
     """
-    # `read_file` shows lines without their ends.
+    # `read_file` shows lines without their ends. Of a file with CR alone, a model may give CR and LF.
     end = line_end(text)
-    before, pieces = text.replace(end, "\n"), replacements(arguments)
-    pieces = [each._replace(old=each.old.replace(end, "\n"), new=each.new.replace(end, "\n")) for each in pieces]
+    ends = re.compile("\r\n?" if end == "\r" else end)
+    pieces = [
+        each._replace(old=ends.sub("\n", each.old), new=ends.sub("\n", each.new)) for each in replacements(arguments)
+    ]
+    before = ends.sub("\n", text)
     return Edit(pieces, before, apply(before, pieces), end)
 
 
@@ -113,10 +116,11 @@ def split_lines(text: str) -> list[str]:
     A line ends at LF, or CR and LF; in a text without LF, at CR, because it could not be read in parts otherwise.
     `str.splitlines` takes a form feed, U+2028 and others for line ends, too.
     """
-    return _split_at_lf(text.replace("\r", "\n") if line_end(text) == "\r" else _with_lf(text))
+    return split_at_lf(text.replace("\r", "\n") if line_end(text) == "\r" else _with_lf(text))
 
 
-def _split_at_lf(text: str) -> list[str]:
+def split_at_lf(text: str) -> list[str]:
+    """Return the lines of a text or a part of one, as `Edit` has them: what is left of CR is a part of the lines."""
     lines = text.split("\n")
     return lines if lines[-1] else lines[:-1]
 
@@ -301,7 +305,7 @@ def _apply_hunk(text: str, piece: Replacement, moved: int) -> str:
 def _explain_missing(text: str, piece: Replacement) -> str:
     """Return why a text was probably not found, with the lines of the file that are most like it."""
     # With a CR before the LF, if only some of the lines have one.
-    lines, wanted = _split_at_lf(text), _split_at_lf(piece.old)
+    lines, wanted = split_at_lf(text), split_at_lf(piece.old)
     if not any(line.strip() for line in wanted):
         return "It is only white space; give the lines around it, too."
     bare = _NUMBERED.sub("", piece.old)

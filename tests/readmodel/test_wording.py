@@ -46,6 +46,7 @@ def _sent(kind: str, content: str, to: str = "lead") -> Event:
         (Gate(ts=1, run=1, open=True), "open: may write and run commands"),
         (Gate(ts=1, run=1, open=False), "closed: reads only, until its plan is approved"),
         (ToolResult(ts=1, tool_use_id="t", name="read_file", content="1\ta\fb\n2\tc"), "read_file 2 lines"),
+        (ToolResult(ts=1, tool_use_id="t", name="read_file", content="1\ta\n2\tb\n[go on]\n[CR]"), "read_file 2 lines"),
         (RunEnded(ts=1, run=1, reason="turn_limit", code=79), "reached its turn limit, code 79"),
     ],
 )

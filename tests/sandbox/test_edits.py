@@ -538,6 +538,13 @@ def test_a_file_without_lf_has_lines_that_end_in_cr(workspace: Workspace, root: 
     assert not ask(workspace, "edit_file", path="old", old_text="b\rtwo", new_text="b\rc").is_error
     assert not ask(workspace, "edit_file", path="old", diff="@@\n-last\n+end\n+\n").is_error
     assert (root / "old").read_bytes() == b"a\rb\rc\r" + b"x" * 3000 + b"\rend\r\r"
+    assert not ask(workspace, "edit_file", path="old", old_text="a\r\nb", new_text="a\r\nnew\r\nb").is_error
+    assert (root / "old").read_bytes().startswith(b"a\rnew\rb\rc\r")
+
+
+def test_a_cr_within_a_line_makes_no_two_of_it(workspace: Workspace, root: Path) -> None:
+    (root / "odd").write_bytes(b"a\rb\nhit\n")
+    assert "(+1 −1 lines)" in ask(workspace, "edit_file", path="odd", old_text="a\rb", new_text="c").content
 
 
 def test_an_error_shows_which_lines_end_in_cr_and_lf(workspace: Workspace, root: Path) -> None:

@@ -244,13 +244,15 @@ def _describe_gate(event: Gate) -> str:
 
 def _summarise_result(event: ToolResult) -> str:
     """Return the result of a tool in a few words: the number of lines that it read, else the last line."""
+    # Lines of a file begin with their numbers, and notes such as where to go on follow them.
+    content = event.content.partition("\n[")[0] if event.name == "read_file" else event.content
     # As the file tools count, which show other line breaks, such as a form feed, within a line.
-    lines = event.content.removesuffix("\n").count("\n") + bool(event.content)
+    lines = content.removesuffix("\n").count("\n") + bool(content)
     if event.is_error:
         return f"failed: {_last_line(event.content)}"
     from crewboard.agent_types import READ_TOOLS
 
-    return f"{lines} lines" if event.name in READ_TOOLS and lines != 1 else _last_line(event.content)
+    return f"{lines} lines" if event.name in READ_TOOLS and lines != 1 else _last_line(content)
 
 
 def _last_line(text: str) -> str:

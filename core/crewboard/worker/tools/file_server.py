@@ -297,7 +297,7 @@ def plan_edit(workspace: Workspace, path: str, **given: Any) -> Change:
     # How many lines a diff shows as added and as removed.
     changed = []
     for each in pieces:
-        matcher = SequenceMatcher(None, edits.split_lines(each.old), edits.split_lines(each.new))
+        matcher = SequenceMatcher(None, edits.split_at_lf(each.old), edits.split_at_lf(each.new))
         steps = [step[1:] for step in matcher.get_opcodes() if step[0] != "equal"]
         changed.append((sum(to - at for _, _, at, to in steps), sum(to - at for at, to, _, _ in steps)))
     added, removed = (sum(n * lines[side] for n, lines in zip(times, changed, strict=True)) for side in (0, 1))
