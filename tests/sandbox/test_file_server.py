@@ -304,7 +304,7 @@ def write_beside_credentials(workspace: Workspace, root: Path, content: str, **l
 @pytest.mark.linux("sandbox")
 @pytest.mark.usefixtures("no_new_files")
 def test_only_landlock_has_files_written_in_place(workspace: Workspace, root: Path, limits: dict[str, object]) -> None:
-    assert write_beside_credentials(workspace, root, "new\n", **limits) == "Permission denied"
+    assert write_beside_credentials(workspace, root, "new\n", **limits) == "src/main.py: Permission denied"
     assert (root / "src/main.py").read_text() == "print('hello')\n"
     for content in ("new\n", "a longer text\n", ""):
         assert "replaced" in write_beside_credentials(workspace, root, content)
@@ -346,6 +346,25 @@ def test_a_write_in_place_that_is_cut_off_says_so(
     said = write_beside_credentials(workspace, root, "new\n" * 9)
     assert said.startswith("src/main.py: Input/output error; it now begins with a part of the new text")
     assert (root / "src/main.py").read_text() == "new\n" * 5
+
+
+@pytest.mark.linux("sandbox")
+@pytest.mark.usefixtures("no_new_files")
+@pytest.mark.parametrize(("fails", "unchanged"), [("posix_fallocate", True), ("write", False)])
+def test_a_write_that_fails_says_if_the_file_is_as_it_was(
+    workspace: Workspace, root: Path, monkeypatch: pytest.MonkeyPatch, fails: str, unchanged: bool
+) -> None:
+    """`undo` would take back a change that was not made, and with it a file that the user made since."""
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    given = {"path": "src/main.py", "content": "new\n"}
+    limits = {"landlock": True, "hidden": [str(root / "src/.npmrc")]}
+    file_server.answer(workspace, {"name": "write_file", "input": given, "limits": limits, "plan": True})
+    monkeypatch.setattr(os, fails, fail)
+    reply = file_server.answer(workspace, {"name": "make", "input": {}, "limits": limits})
+    assert (reply["is_error"], reply["unchanged"]) == (True, unchanged)
 
 
 def test_a_write_drops_the_rights_of_the_owner(workspace: Workspace, root: Path) -> None:

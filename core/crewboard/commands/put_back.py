@@ -247,7 +247,7 @@ class _Changed:
 
 def _by_assignment(agent: AgentDirectory, done: set[str]) -> dict[str, dict[str, _Changed]]:
     """Return the changes that are not reversed yet, by assignment and file; the newest assignment last."""
-    current, made = "", set()
+    current, made, unchanged = "", set(), set()
     found: dict[str, list[FileKept]] = {}
     for event, _ in journal.read(agent.journal):
         if isinstance(event, Intake) and event.assignment is not None:
@@ -256,10 +256,14 @@ def _by_assignment(agent: AgentDirectory, done: set[str]) -> dict[str, dict[str,
             found[current] = [*found.pop(current, []), event]
         elif isinstance(event, ToolResult) and not event.is_error:
             made.add((event.run, event.tool_use_id))
+        elif isinstance(event, ToolResult) and event.unchanged:
+            unchanged.add((event.run, event.tool_use_id))
     grouped: dict[str, dict[str, _Changed]] = {}
     for ident, changes in found.items():
         files = grouped[ident] = {}
         for change in changes:
+            if (change.run, change.tool_use_id) in unchanged:
+                continue
             file = files.setdefault(change.path, _Changed(change.path))
             file.add(change, made=(change.run, change.tool_use_id) in made)
     return grouped

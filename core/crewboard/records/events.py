@@ -230,6 +230,7 @@ class ToolResult(_Event, kw_only=True, tag="tool_result"):
     - `media` are images and documents that the call read.
     - `snapshot` is that of the agent's checkout after the call; it was in the store before this event.
     - `tools` are the names of tools that the model looked for; it is shown them in place of `content`.
+    - `unchanged` says that the change of a file that was kept for it (`FileKept`) certainly was not made.
     """
 
     tool_use_id: str
@@ -245,6 +246,7 @@ class ToolResult(_Event, kw_only=True, tag="tool_result"):
     media: list[Media] = []
     snapshot: str | None = None
     tools: list[str] = []
+    unchanged: bool = False
 
 
 class FileKept(_Event, kw_only=True, tag="file_kept"):

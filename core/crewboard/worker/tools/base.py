@@ -44,6 +44,8 @@ class Outcome:
     """The images and documents that the call read, each with name, MIME type and content."""
     tools: tuple[str, ...] = ()
     """The names of the tools loaded on demand that the call found, and that the model is shown from now on."""
+    unchanged: bool = False
+    """True if the change of a file that was kept for the call certainly was not made."""
 
 
 INPUT_ERRORS = (ArithmeticError, LookupError, RecursionError, TypeError, ValueError)
@@ -264,7 +266,10 @@ def _error(text: str) -> dict[str, Any]:
 def _outcome(reply: dict[str, Any]) -> Outcome:
     found = reply.get("media")
     media = ((found["name"], found["type"], b64decode(found["data"])),) if found else ()
-    return Outcome(reply["content"], is_error=reply["is_error"], created=reply.get("created", False), media=media)
+    return Outcome(
+        reply["content"], is_error=reply["is_error"], created=reply.get("created", False), media=media,
+        unchanged=reply.get("unchanged", False),
+    )  # fmt: skip
 
 
 class Input(BaseModel):

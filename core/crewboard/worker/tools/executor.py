@@ -230,6 +230,7 @@ class ToolExecutor:
                 media=media,
                 snapshot=snapshot,
                 tools=list(outcome.tools),
+                unchanged=outcome.unchanged,
                 seconds=seconds if seconds is None else round(seconds, 3),
             )
         )

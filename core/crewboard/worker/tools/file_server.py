@@ -30,6 +30,7 @@ from crewboard.worker.tools.workspace import (
     Found,
     Limits,
     MissingError,
+    PartlyWrittenError,
     Place,
     RefusedError,
     Workspace,
@@ -576,9 +577,10 @@ def answer(workspace: Workspace, request: dict[str, Any]) -> dict[str, Any]:
     """Run one request, `{name, input, limits}`, and return the response, `{content, is_error, created, media}`.
 
     With `plan` in the request, a change is only checked, and described in `planned` of the response. The request with
-    the name `make` makes it, if it comes next.
+    the name `make` makes it, if it comes next; `unchanged` in its response says that it certainly was not made.
     """
     workspace.limits = Limits(**request.get("limits", {}))
+    unchanged = request["name"] == "make"
     try:
         name, given = request["name"], request["input"]
         change, workspace.planned = workspace.planned, None
@@ -602,7 +604,7 @@ def answer(workspace: Workspace, request: dict[str, Any]) -> dict[str, Any]:
     except MissingError as missing:
         text = f"{missing}{workspace.suggestion(missing.place)}"
     except RefusedError as refusal:
-        text = str(refusal)
+        text, unchanged = str(refusal), unchanged and not isinstance(refusal, PartlyWrittenError)
     except OSError as error:
         name = escape_name(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else ""
         text = f"{name}: {error.strerror}".lstrip(": ")
@@ -610,7 +612,7 @@ def answer(workspace: Workspace, request: dict[str, Any]) -> dict[str, Any]:
         text = "the pattern is nested too deeply"
     except MemoryError:
         text = "out of memory"
-    return {"content": text, "is_error": True}
+    return {"content": text, "is_error": True, "unchanged": unchanged}
 
 
 def main() -> None:

@@ -71,6 +71,10 @@ class RefusedError(Exception):
     """A call of a file tool is refused; the text says why."""
 
 
+class PartlyWrittenError(RefusedError):
+    """Only a part of a file's new text was written."""
+
+
 class MissingError(RefusedError):
     """A call of a file tool names a `place` that does not exist."""
 
@@ -479,14 +483,14 @@ class Workspace:
 
         Raises:
             OSError: The file cannot be written. The folders that were made are removed.
-            RefusedError: A folder on the way is no folder, nothing may be made in one that holds credentials, or only
-                a part was written in place.
+            RefusedError: A folder on the way is no folder, or nothing may be made in one that holds credentials.
+            PartlyWrittenError: Only a part was written in place. After any other error the file is as it was.
         """
         made: list[tuple[str, ...]] = []
         try:
             with self.folder(place, made) as folder:
                 try:
-                    _replace(folder, place.steps[-1], data)
+                    _replace(folder, place.steps[-1], data, place.given)
                 except PermissionError as error:
                     if self._closed_folder(place, error) is None:
                         raise
@@ -494,7 +498,9 @@ class Workspace:
                         _overwrite(folder, place.steps[-1], data, place.given)
                     except FileNotFoundError:
                         raise error from None
-                self._seen[place.key] = _state(os.stat(place.steps[-1], dir_fd=folder, follow_symlinks=False))
+                # Another program may have removed it since, which is no error of the write.
+                with contextlib.suppress(OSError):
+                    self._seen[place.key] = _state(os.stat(place.steps[-1], dir_fd=folder, follow_symlinks=False))
         except OSError as error:
             for steps in reversed(made):
                 # One that another process already uses.
@@ -678,13 +684,17 @@ def _state(found: os.stat_result) -> tuple[int, int, int]:
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-def _replace(folder: int, name: str, data: bytes) -> None:
-    """Create or replace a file of an open folder in one step. Keep its permissions."""
+def _replace(folder: int, name: str, data: bytes, given: str) -> None:
+    """Create or replace a file of an open folder in one step. Keep its permissions.
+
+    Raises:
+        OSError: It failed; the file is as it was. The error names the file as it was `given`.
+    """
     temporary = f".{os.getpid()}.crewboard-tmp"
-    # A server that was killed may have left one.
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(temporary, dir_fd=folder)
     try:
+        # A server that was killed may have left one.
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary, dir_fd=folder)
         with os.fdopen(os.open(temporary, _NEW_FILE, 0o666, dir_fd=folder), "wb") as file:
             file.write(data)
             with contextlib.suppress(FileNotFoundError):
@@ -692,9 +702,10 @@ def _replace(folder: int, name: str, data: bytes) -> None:
                 # Not the bits that would run it with the rights of its owner.
                 os.fchmod(file.fileno(), mode & 0o777)
         os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
-    except OSError:
-        with contextlib.suppress(FileNotFoundError):
+    except OSError as error:
+        with contextlib.suppress(OSError):
             os.unlink(temporary, dir_fd=folder)
+        error.filename = given
         raise
 
 
@@ -702,8 +713,8 @@ def _overwrite(folder: int, name: str, data: bytes, given: str) -> None:
     """Write a file of an open folder in place, if it is a regular one with no other name.
 
     Raises:
-        RefusedError: The file is not a regular one, has another name, which would be changed, too, or only a part of it
-            was written.
+        RefusedError: The file is not a regular one, or has another name, which would be changed, too.
+        PartlyWrittenError: Only a part of it was written.
         OSError: The file does not exist, cannot be opened, or there is no room; it is as it was.
     """
     fd = os.open(name, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
@@ -727,8 +738,9 @@ def _overwrite(folder: int, name: str, data: bytes, given: str) -> None:
             os.ftruncate(fd, len(data))
         except OSError as error:
             # Without the reserved room, which holds zero bytes.
-            os.ftruncate(fd, max(len(data) - len(left), found.st_size))
-            raise RefusedError(
+            with contextlib.suppress(OSError):
+                os.ftruncate(fd, max(len(data) - len(left), found.st_size))
+            raise PartlyWrittenError(
                 f"{given}: {error.strerror}; it now begins with a part of the new text, and may end in the old one"
             ) from None
     finally:
