@@ -117,7 +117,7 @@ def test_moved_directory_ends_its_processes_and_resumes_there(crew: Crew, kept_i
     ends(moved)
     seen = read_team(moved.directory)
     # In a database they still have their leases, so their supervisor ends them by a signal.
-    why = {"files": ("lost", "directory was moved"), "postgresql": ("terminated", "ended by a signal")}[kept_in]
+    why = {"files": ("lost", "or its lease removed"), "postgresql": ("terminated", "ended by a signal")}[kept_in]
     for agent in seen.agents:
         assert agent.exit is not None
         assert (agent.exit.reason, why[1] in agent.reason) == (why[0], True)

@@ -206,7 +206,7 @@ EXIT_REASONS = {
     "terminated": "ended by a signal",
     "died": "ended unexpectedly",
     "reboot": "the machine went down",
-    "lost": "its directory was moved or replaced",
+    "lost": "its directory was moved, or its lease removed or replaced",
     "exported": "still ran when its team was exported",
     "gone": "its process is gone",
 }

@@ -795,9 +795,7 @@ def _require_text(root: Path) -> Path:
     try:
         str(root).encode()
     except UnicodeEncodeError as error:
-        raise UsageError(
-            f"the path {str(root)!r} is not UTF-8: use a root whose path is, or rename the folder"
-        ) from error
+        raise UsageError(f"the path {str(root)!r} is not UTF-8: use a root whose path is UTF-8") from error
     return root
 
 
