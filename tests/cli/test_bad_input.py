@@ -337,6 +337,13 @@ def test_a_list_without_its_only_record_is_not_called_empty(cli: Cli, team: Team
         assert ran.err.count("\n") == 1
 
 
+def test_a_damaged_request_is_named_by_the_beginning_of_its_id(cli: Cli, team: Team) -> None:
+    team.directory.request("plan-d297f0").put(b"{")
+    for ident in ("plan-d297f0", "plan-d297"):
+        cli("approve", ident).refused(65, "plan-d297f0.json is damaged", "repair it by hand")
+    cli("approve", "plan-e").refused(65, "there is no request plan-e; pending: none")
+
+
 def test_an_answer_that_changes_nothing(cli: Cli, team: Team) -> None:
     plan = ask(team, "plan-1", "plan_approval", {"plan": "write it"})
     cli("answer", "plan-1", "yes").refused(65, "cannot be answered, only approved or rejected")

@@ -40,7 +40,8 @@ def find(team: Team, beginning: str) -> str:
 
     Raises:
         UsageError: The id is empty.
-        BadDataError: No request matches, or several do; the message lists them, or the pending ones.
+        BadDataError: No request matches, or several do; the message lists them, or the pending ones. Or only a damaged
+            one matches.
     """
     if not beginning.strip():
         raise UsageError(f"the id of the request is empty; `{command_for(team, 'requests')}` lists the pending ones")
@@ -56,6 +57,11 @@ def find(team: Team, beginning: str) -> str:
     if len(found) > 1:
         raise BadDataError(f"{beginning} may be {_list_ids(found)}; give more characters of the id")
     if not found:
+        for name in requests.damaged(team.directory) if team.by == OPERATOR else ():
+            ident = name.rpartition("/")[2].removesuffix(".json")
+            if ident.startswith(beginning):
+                # Says that it is damaged.
+                requests.load(team.directory, ident)
         theirs = [request.id for request in known if request.id in waiting and request.from_ == beginning]
         told = (
             f"{beginning} is an agent, and asks in {_list_ids(theirs)}" if theirs else f"pending: {_list_ids(waiting)}"
