@@ -2,11 +2,12 @@
 
 import pytest
 
-from crewboard.protocol.supervisor_client import ControlRequest
+from crewboard.protocol.supervisor_client import ControlRequest, Verb
 
 
-def test_a_start_request_arrives_as_it_was_sent() -> None:
-    request = ControlRequest("start", "scout", 3, {"ANTHROPIC_API_KEY": "key", "RAW": "\udcff"})
+@pytest.mark.parametrize("verb", ["start", "kill"])
+def test_a_request_arrives_as_it_was_sent(verb: Verb) -> None:
+    request = ControlRequest(verb, "scout", 3, {"ANTHROPIC_API_KEY": "key", "RAW": "\udcff"})
     assert ControlRequest.decode(request.encode()) == request
 
 
@@ -19,6 +20,7 @@ def test_a_start_request_arrives_as_it_was_sent() -> None:
         b'{"verb": "start", "name": "../scout", "run": 1}',
         b'{"verb": "start", "name": "scout", "run": "1"}',
         b'{"verb": "start", "name": "scout", "run": true}',
+        b'{"verb": "kill", "name": "scout"}',
     ],
 )
 def test_other_requests_only_wake_the_supervisor(line: bytes) -> None:

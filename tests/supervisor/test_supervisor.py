@@ -18,7 +18,7 @@ import pytest
 from msgspec import structs
 
 from crewboard.commands import hire, stop
-from crewboard.errors import ExitCode, LostLeaseError, TryLaterError, UntrustedError
+from crewboard.errors import ExitCode, LostLeaseError, StorageError, TryLaterError, UntrustedError
 from crewboard.protocol import supervisor_client
 from crewboard.protocol.supervisor_client import ControlRequest
 from crewboard.readmodel.reader import TeamReader
@@ -186,6 +186,24 @@ def test_a_live_worker_is_ended_whatever_run_is_wanted(shared_crew: Crew) -> Non
         lambda: shared_crew.see("wedged").exit, "the record of its end"
     )  # its supervisor's, if it had to be killed
     assert shared_crew.see("wedged").state == "exited"
+
+
+@pytest.mark.files_only("an agent of a database may run on another machine, so its stop keeps the error")
+def test_stop_now_needs_no_space_on_the_disk(shared_crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise StorageError("cannot write spec.json: No space left on device")
+
+    shared_crew.run("hog", "explore", "say hello", restart=True)
+    # Only here: the supervisor is another process, which can write then, as after space was freed.
+    monkeypatch.setattr(agents, "want", full)
+    told: list[str] = []
+    assert stop.stop_now(structs.replace(shared_crew.team, tell=told.append), "hog") == "ended"
+    assert [text.partition(",")[0] for text in told] == ["hog is ended without a record"]
+    seen = shared_crew.wait_for("hog", "exited")
+    assert seen.exit is not None
+    assert (seen.exit.reason, seen.exit.signal) == ("killed", signal.SIGKILL)
+    assert seen.spec is not None
+    assert (seen.spec.want, seen.spec.run) == ("killed", 1)
 
 
 def test_a_successor_adopts_who_lives_and_can_end_them(shared_crew: Crew) -> None:

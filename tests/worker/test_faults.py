@@ -152,6 +152,30 @@ def test_a_full_disk_loses_nothing_and_the_work_continues_when_there_is_space(sm
             crew.end()
 
 
+@pytest.mark.long
+def test_on_a_full_disk_agents_can_be_ended_and_teams_purged(small_disk: Path) -> None:
+    with ModelServer(script=[says("ready"), says("ready")]) as model:
+        crew = Crew(small_disk, model)
+        cli = Inside(small_disk)
+        try:
+            for name in ("one", "two"):
+                crew.run(name, "explore", "go", restart=True)
+            filler = fill(small_disk)
+            cli("stop", "one").refused(74, "No space left on device")
+            assert "one is ended without a record" in cli("stop", "one", "--now").err
+            assert not leases.is_held(crew.agent("one").lease)
+            filler.unlink()
+            seen = crew.wait_for("one", "exited")
+            assert seen.exit is not None
+            assert (seen.exit.reason, seen.run) == ("killed", 1)
+            fill(small_disk)
+            assert "two is ended without a record" in cli("team", "delete", "default", "--purge", "--now").err
+            assert not crew.directory.path.exists()
+        finally:
+            (small_disk / "filler").unlink(missing_ok=True)
+            crew.end()
+
+
 @contextlib.contextmanager
 def read_only(path: Path) -> Iterator[None]:
     """Make everything below a folder read-only, also for processes that have files there open."""

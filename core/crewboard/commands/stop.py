@@ -107,7 +107,7 @@ def stop_now(team: Team, name: str) -> Ending:
     agent = team.agent(name)
     if not leases.is_held(agent.lease):
         return _stop_ended(team, name)
-    want_killed(team, name)
+    _kill(team, name)
     team.note("stop", name, "now")
     if not _wait_for_kill(team, [name]):
         raise TryLaterError(hosts.still_running(team, [name]))
@@ -209,7 +209,9 @@ def delete(team: Team, *, now: bool = False, purge: bool = False, discard: bool 
     supervisor_client.request_exit(team.directory)
     names = all_agents(team)
     end_all(team, names, now=now)
-    _acknowledge_ends(team, names, all_tasks=True)
+    # A full disk must not prevent that a team is purged.
+    if not purge:
+        _acknowledge_ends(team, names, all_tasks=True)
     # The first supervisor may have died, and another one ended the workers.
     if not store_hosts.exist(team.directory) and not supervisor_client.end(team.directory, 10):
         raise TryLaterError(f"the supervisor is still running; see {team.directory.supervisor_log}")
@@ -275,7 +277,7 @@ def end_all(team: Team, names: list[str], *, now: bool = False) -> None:
         wait_until(lambda: _have_ended(team, names), DELETE_TIMEOUT)
     left = [name for name in names if not _have_ended(team, [name])]
     for name in left:
-        want_killed(team, name)
+        _kill(team, name)
     if left and not _wait_for_kill(team, left):
         alive = [name for name in left if not _have_ended(team, [name])]
         raise TryLaterError(hosts.still_running(team, alive))
@@ -326,6 +328,19 @@ def all_agents(team: Team) -> list[str]:
         names = []
     found = sorted(team.directory.agent_names())
     return list(dict.fromkeys([*names, *found]))
+
+
+def _kill(team: Team, name: str) -> None:
+    """Have an agent's worker killed, also if the disk that holds the team's files can take no new spec."""
+    try:
+        want_killed(team, name)
+    except StorageError as error:
+        holder = leases.holder(team.directory.agent(name).lease, Lease)
+        # The agents of a team in a database or with hosts may run on other machines, whose supervisors cannot be asked.
+        if holder is None or team.directory.store != team.directory.local or store_hosts.exist(team.directory):
+            raise
+        supervisor_client.request_kill(team.directory, name, holder.run)
+        team.tell(f"{name} is ended without a record, which the supervisor writes once it can: {error}")
 
 
 def want_killed(team: Team, name: str) -> None:

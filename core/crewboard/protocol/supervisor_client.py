@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 # json, socket and subprocess are imported where they are used: most commands only look whether a supervisor runs.
 
-Verb = Literal["wake", "start", "leave"]
+Verb = Literal["wake", "start", "kill", "leave"]
 
 WAKE_SIGNAL = signal.SIGURG
 """The signal that wakes a worker. It has no effect on a process that does not handle it yet."""
@@ -69,8 +69,9 @@ _TAKEN_WITHIN = 1.0
 class ControlRequest(Struct, frozen=True):
     """One request to the supervisor, a line of JSON on its socket.
 
-    `wake`: look now. `start`: start run `run` of the agent `name` with `environment`. `leave`: exit when no worker is
-    left. It is no `Record`: those are UTF-8, and a variable of the environment may hold any bytes.
+    `wake`: look now. `start`: start run `run` of the agent `name` with `environment`. `kill`: end that run, although
+    its spec cannot be written. `leave`: exit when no worker is left. It is no `Record`: those are UTF-8, and a variable
+    of the environment may hold any bytes.
     """
 
     verb: Verb = "wake"
@@ -87,7 +88,7 @@ class ControlRequest(Struct, frozen=True):
 
     @classmethod
     def decode(cls, line: bytes) -> ControlRequest:
-        """Parse a request. One with an unknown verb, or a start without its agent, becomes a `wake`.
+        """Parse a request. One with an unknown verb, or a start or kill without its agent, becomes a `wake`.
 
         Raises:
             ValueError: The line is not a request.
@@ -103,12 +104,12 @@ class ControlRequest(Struct, frozen=True):
         environment = fields.get("environment") or {}
         if not isinstance(environment, dict):
             raise ValueError("the environment is not an object")  # noqa: TRY004  as above
-        if fields.get("verb") == "leave":
+        verb, name, run = fields.get("verb"), fields.get("name"), fields.get("run")
+        if verb == "leave":
             return cls("leave")
-        name, run = fields.get("name"), fields.get("run")
-        if fields.get("verb") != "start" or not (isinstance(name, str) and is_name(name) and type(run) is int):
+        if verb not in ("start", "kill") or not (isinstance(name, str) and is_name(name) and type(run) is int):
             return cls("wake")
-        return cls("start", name, run, {str(key): str(value) for key, value in environment.items()})
+        return cls(verb, name, run, {str(key): str(value) for key, value in environment.items()})
 
 
 def is_alive(team: TeamDirectory) -> bool:
@@ -164,6 +165,18 @@ def request_start(team: TeamDirectory, name: str, run: int, environment: Mapping
     """
     if not store_hosts.exist(team):
         _send(team, ControlRequest("start", name, run, environment))
+
+
+def request_kill(team: TeamDirectory, name: str, run: int) -> None:
+    """Ask the supervisor to kill run `run` of the agent `name`, although its spec cannot be written.
+
+    The supervisor remembers it, and records it once it can.
+
+    Raises:
+        TryLaterError: No supervisor started in time.
+        UntrustedError: The lock's holder is not this user's own supervisor; nothing was sent.
+    """
+    _send(team, ControlRequest("kill", name, run))
 
 
 def request_exit(team: TeamDirectory) -> None:

@@ -102,6 +102,8 @@ class Watched:
     """A pidfd of a worker that is not a child of this process; else None."""
     start: ControlRequest | None = None
     """The newest request to start a run, kept until that run has begun."""
+    killed: int | None = None
+    """The run that a command wants killed although the disk takes no spec that says so; None for none."""
     term_at: float | None = None
     """When the worker was asked to end, or will be at the latest (monotonic clock); None if it may run on."""
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -338,6 +340,8 @@ class Supervisor:
         if request.verb == "start" and request.name is not None:
             self.watch(request.name).start = request
             self._leaving = False
+        elif request.verb == "kill" and request.name is not None:
+            self.watch(request.name).killed = request.run
         elif request.verb == "leave":
             self.leave()
         self.wake()
@@ -566,6 +570,9 @@ class Supervisor:
 
     def _supervise(self, watched: Watched, spec: Spec, worker: Ref) -> None:
         """Keep a living worker within its memory limit, end it if that is desired, and wake it if no event does."""
+        if watched.killed == watched.run:
+            # At once: it could not record its end either.
+            self._launcher.signal(worker, signal.SIGKILL, tree=True)
         limit = spec.flags.max_memory
         in_cgroup = self._memory_groups.set_limit(watched.agent.name, watched.run, limit)
         if limit is not None and not in_cgroup:
@@ -701,6 +708,9 @@ class Supervisor:
         if self._is_lost:
             return
         now = hosts.now(self._team)
+        if watched.killed in watched.ended:
+            # First: by the spec, the end is no crash after which the agent is restarted.
+            agents.want(watched.agent, "killed", watched.killed)
         for run, ended in sorted(watched.ended.items()):
             finalizer.record_exit(watched.agent, run, ended, now, finalizer.Why(self._reason(watched, run)))
         watched.ended.clear()

@@ -314,7 +314,7 @@ def delete(session: Session, name: str, now: bool, purge: bool, discard: bool) -
         known = ", ".join(each.path.name for each in team_directories(session.root)) or "none"
         raise UsageError(f"there is no team {name!r} in {session.root} (teams: {known})")
     directory.require_adopted()
-    team = Team(directory)
+    team = Team(directory, tell=note)
     if purge:
         stop.require_purgeable(team, discard=discard)
     alive = _describe(directory)["alive"]
