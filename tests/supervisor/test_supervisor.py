@@ -26,7 +26,7 @@ from crewboard.readmodel.team import SupervisorView
 from crewboard.records.agents import Spec, Status, Want
 from crewboard.records.events import RunStarted
 from crewboard.records.messages import Message
-from crewboard.records.processes import Exit, Supervisor
+from crewboard.records.processes import Exit, Lease, Supervisor, describe_exit
 from crewboard.records.team import Member
 from crewboard.store import agents, codec, files, leases, mailbox, roster
 from crewboard.store.interface import Held, Key
@@ -613,6 +613,15 @@ def test_the_record_of_an_end_says_if_work_was_cut_off(directory: TeamDirectory)
     ]
     found = [(record.reason, record.unfinished) for record in ends]
     assert found == [("died", True), ("lost", True), ("lost", False), ("died", False)]
+
+
+def test_a_worker_that_cannot_write_ended_for_that_reason(directory: TeamDirectory) -> None:
+    agent = directory.agent("scout")
+    agent.team.make_folder(agent.folder.name)
+    agent.status.save(STATUS.replace(boot_id=process.boot_id()))
+    agent.lease.put(codec.encode(Lease(pid=1, run=1)))
+    record = finalizer.record_exit(agent, 1, Ended(code=ExitCode.IO), 9.0)
+    assert describe_exit(record) == "exit 74: a file could not be written"
 
 
 @contextmanager

@@ -16,7 +16,9 @@ from crewboard.errors import StorageError
 from crewboard.protocol import supervisor_client
 from crewboard.readmodel.activity import ActivityReader
 from crewboard.readmodel.reader import TeamReader
-from crewboard.readmodel.team import SupervisorView, TeamView
+from crewboard.readmodel.team import SupervisorView, TeamView, describe_storage
+from crewboard.records.agents import State
+from crewboard.records.processes import Exit
 from crewboard.store import agents
 from crewboard.store.file_store import FileStore
 from crewboard.store.interface import Key
@@ -515,3 +517,20 @@ def test_a_full_disk_is_the_first_thing_said(frozen: Frozen, monkeypatch: pytest
     poller = TeamPoller(frozen.directory, lambda _: None, clock=lambda: NOW, probe=frozen.probe)
     said = "".join(span.text for span in alert_line(poller.first(), NOW, 80))
     assert said.strip() == "disk full: nothing was lost; agents wait and continue by themselves"
+
+
+@pytest.mark.parametrize(
+    ("disk", "state", "reason", "says"),
+    [
+        ("disk full", "crashed", "storage", "1 agent ended; free space, then resume it"),
+        ("disk is read-only", "vanished", "", "1 agent ended; make it writable, then resume it"),
+        ("disk full", "crashed", "died", "nothing was lost"),
+    ],
+)
+def test_agents_that_a_full_disk_ended_do_not_wait(
+    frozen: Frozen, disk: str, state: State, reason: str, says: str
+) -> None:
+    view = TeamPoller(frozen.directory, lambda _: None, clock=lambda: NOW, probe=frozen.probe).first().view
+    ended = Exit(run=1, code=74, reason=reason, at=NOW) if reason else None
+    agent = replace(view.agents[0], state=state, alive=False, acknowledged=False, exit=ended)
+    assert describe_storage(replace(view, storage=disk, agents=(agent,))) == f"{disk}: {says}"

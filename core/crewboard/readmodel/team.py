@@ -440,5 +440,19 @@ def describe_runner(view: TeamView, away: str = "") -> str:
 
 
 def describe_storage(view: TeamView) -> str | None:
-    """Return in words why nothing can be written to the team's disk; None if it is writable."""
-    return f"{view.storage}: nothing was lost; agents wait and continue by themselves" if view.storage else None
+    """Return in words why nothing can be written to the team's disk, and what helps; None if it is writable."""
+    if view.storage is None:
+        return None
+    # How a run ended that could not write its files is recorded once the disk takes the record.
+    ended = [
+        agent.name
+        for agent in view.agents
+        if agent.is_dead
+        and not (agent.acknowledged or agent.is_open)
+        and (agent.state == "vanished" or (agent.exit is not None and agent.exit.reason == "storage"))
+    ]
+    if ended:
+        who, helps = counted(len(ended), "agent"), "free space" if "full" in view.storage else "make it writable"
+        return f"{view.storage}: {who} ended; {helps}, then resume {'it' if len(ended) == 1 else 'them'}"
+    waits = "; agents wait and continue by themselves" if any(agent.alive for agent in view.agents) else ""
+    return f"{view.storage}: nothing was lost{waits}"

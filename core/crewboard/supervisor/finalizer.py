@@ -77,7 +77,8 @@ def _reason(agent: AgentDirectory, run: int, ended: Ended, spec: Spec | None, st
     lease = leases.last_holder(agent.lease)
     if ended.code == ExitCode.IO if lease is None else lease.lost and lease.run == run:
         return "lost"
-    return "died"
+    # The worker could not record that itself.
+    return "storage" if ended.code == ExitCode.IO else "died"
 
 
 def finalize_lost(lost: Sequence[LostRun], now: float) -> None:
