@@ -277,7 +277,7 @@ def test_a_mailbox_that_cannot_be_written_for_a_moment_ends_no_agent(shared_crew
         aside.rename(mailbox.on_disk)
     eventually(lambda: b"delivered late" in mailbox.on_disk.read_bytes(), "the mail")
     assert mailbox.on_disk.read_bytes().count(b"delivered late") == 1
-    shared_crew.wait_for("patient", "idle")
+    assert shared_crew.wait_for("patient", "idle").status.last_error is None
     assert shared_crew.pid("patient") == pid
 
 

@@ -83,6 +83,9 @@ class StorageWait:
             except StorageError as again:
                 error = again
             else:
+                # Else an idle agent would be shown with an error that is over.
+                failure = self._run_state.conversation.failure
+                self._run_state.note_error((failure.error if failure is not None else None) or "")
                 return
 
 

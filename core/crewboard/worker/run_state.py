@@ -278,8 +278,8 @@ class RunState:
         self.agent.status.overwrite(self.status)
 
     def note_error(self, text: str) -> None:
-        """Note the error that ends the run, for the next status."""
-        self.status = self.status.replace(last_error=redact(text))
+        """Note the error that ends the run, for the next status; an empty text if there is none."""
+        self.status = self.status.replace(last_error=redact(text) or None)
 
     def show_setup_error(self, text: str | None) -> None:
         """Write in the status what is wrong with the agent's checkout, until the next call; None if nothing is."""
