@@ -355,3 +355,21 @@ def test_the_tail_is_found_across_blocks(log: Path, monkeypatch: pytest.MonkeyPa
     assert files.tail_offset(log, 0) == 35
     assert files.tail_offset(log, 31) == 4
     assert files.tail_offset(log, 30) == 35
+
+
+def test_a_disk_that_the_kernel_made_read_only_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    device = tmp_path.stat().st_dev
+    number = f"{os.major(device)}:{os.minor(device)}"
+    mounts = tmp_path / "mountinfo"
+    monkeypatch.setattr(files, "_MOUNTS", mounts)
+    found = []
+    for line in (
+        f"44 27 {number} / /disk rw,relatime - ext4 /dev/loop0 rw,emergency_ro",
+        f"44 27 {number} / /disk rw,relatime - ext4 /dev/loop0 rw",
+        f"44 27 99{number} / /{number} rw,relatime - ext4 /dev/emergency_ro rw,emergency_ro",
+    ):
+        mounts.write_text(f"22 27 0:21 / /proc rw - proc proc rw\n{line}\n")
+        files._takes_no_writes.cache_clear()
+        found.append(files.disk_state(tmp_path))
+    files._takes_no_writes.cache_clear()
+    assert found == ["disk is read-only", None, None]

@@ -22,6 +22,7 @@ Why no library does this:
 import contextlib
 import errno
 import fcntl
+import functools
 import itertools
 import os
 import stat
@@ -174,19 +175,40 @@ MIN_FREE = 64 * 1024
 """Free bytes below which a disk counts as full: the next changes of a few records would fail."""
 
 
+_MOUNTS = Path("/proc/self/mountinfo")
+
+_MOUNTS_INTERVAL = 2.0
+"""Seconds between two looks at the mounts: readers ask often, and some machines have thousands of mounts."""
+
+
 def disk_state(path: Path) -> str | None:
     """Return `disk full` or `disk is read-only` if that is the state of the disk that holds `path`; else None.
 
     None as well if the state is not known. A disk with fewer than `MIN_FREE` free bytes counts as full.
     """
     try:
-        found = os.statvfs(path)
+        found, device = os.statvfs(path), os.stat(path).st_dev
     except OSError:
         return None
-    if found.f_flag & os.ST_RDONLY:
+    if found.f_flag & os.ST_RDONLY or _takes_no_writes(device, int(time.monotonic() / _MOUNTS_INTERVAL)):
         return _TROUBLES[errno.EROFS]
     is_full = found.f_bavail * found.f_frsize < MIN_FREE or (found.f_files and not found.f_favail)
     return _TROUBLES[errno.ENOSPC] if is_full else None
+
+
+@functools.lru_cache(maxsize=4)
+def _takes_no_writes(device: int, _period: int) -> bool:
+    """Return True if the kernel made a file system read-only, as after an error of the disk, by its mount's options.
+
+    Newer kernels do not set the flag of `statvfs` then, but show `emergency_ro`.
+    """
+    number = b"%d:%d" % (os.major(device), os.minor(device))
+    try:
+        mounts = [line.split(b" ") for line in _MOUNTS.read_bytes().splitlines() if number in line]
+    except OSError:
+        return False
+    # The last field has the options of the file system itself; those of each mount are in the flags of `statvfs`.
+    return any(fields[2] == number and b"emergency_ro" in fields[-1].split(b",") for fields in mounts)
 
 
 def make_folder(path: Path) -> None:
