@@ -3,7 +3,7 @@
 import pytest
 
 from crewboard.errors import BadDataError, StorageError, UsageError
-from crewboard.records.agents import Cursor, Spec, Status
+from crewboard.records.agents import Cursor, HireOptions, Spec, Status
 from crewboard.records.events import RunStarted
 from crewboard.records.processes import Exit
 from crewboard.store import agents, journal
@@ -77,6 +77,19 @@ def test_a_damaged_spec_is_never_overwritten(agent: AgentDirectory) -> None:
     with pytest.raises(BadDataError, match=r"spec\.json is damaged: .*; a copy is kept as"):
         agents.want(agent, "killed")
     assert agent.spec.get() == b"{"
+
+
+def test_a_spec_of_which_the_journal_has_only_the_flags_is_incomplete(agent: AgentDirectory) -> None:
+    """Earlier versions wrote no more."""
+    begin(agent, 3)
+    flags = HireOptions(budget="90k")
+    start = RunStarted(ts=1, run=4, pid=1, type="code", model="m", fresh=False, prompt_id="p1", flags=flags)
+    journal.append(agent.journal, start)
+    found = agents.recover_spec(agent)
+    assert (found.type, found.model, found.prompt_id, found.flags) == ("code", "m", "p1", flags)
+    assert found.incomplete
+    journal.append(agent.journal, start.replace(spec=SPEC))
+    assert agents.recover_spec(agent) == SPEC.replace(prompt="")
 
 
 @pytest.mark.parametrize("damaged", ["status", "exit"])

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from crewboard.commands import hire, messages, stop
+from crewboard.errors import BadDataError
 from crewboard.protocol import supervisor_client
 from crewboard.records.agents import HireOptions
 from crewboard.store import journal, mailbox
@@ -85,7 +86,7 @@ def test_a_lost_line_of_the_journal_costs_that_block(crew_on: Callable[..., Crew
     assert "text of a" in str(last["messages"]), "the other result is there"
 
 
-def test_if_the_hire_options_are_lost_the_agent_has_to_ask(shared_crew: Crew) -> None:
+def test_an_agent_whose_hire_options_are_lost_is_not_resumed(shared_crew: Crew) -> None:
     agent = shared_crew.agent("unbound")
     shared_crew.run("unbound", "explore", "say hello")
     stop.stop_now(shared_crew.team, "unbound")
@@ -94,7 +95,9 @@ def test_if_the_hire_options_are_lost_the_agent_has_to_ask(shared_crew: Crew) ->
     stop.want_killed(shared_crew.team, "unbound")
     spec = agent.spec.load()
     assert spec is not None
-    assert spec.flags.ask
+    assert (spec.type, spec.flags.ask) == ("explore", True)
+    with pytest.raises(BadDataError, match="the journal does not say what unbound was hired with"):
+        hire.resume(shared_crew.team, "unbound")
 
 
 @pytest.mark.long

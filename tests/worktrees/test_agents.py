@@ -442,6 +442,44 @@ def test_a_resume_makes_a_lost_checkout_again_from_its_last_snapshot(shared_crew
 
 
 @pytest.mark.long
+def test_a_damaged_spec_takes_no_agent_out_of_its_checkout(shared_crew: Crew) -> None:
+    write_one, write_two = (calls("bash", command=f"echo {word} >> work.txt") for word in ("one", "two"))
+    shared_crew.model.give("torn", write_one, says("done"), write_two, says("done"))
+    shared_crew.run("torn", "code", "work", worktree=True)
+    before = shared_crew.agent("torn").spec.load()
+    assert before is not None
+    shared_crew.agent("torn").spec.put(b'{"sch')
+    stop.stop_now(shared_crew.team, "torn")
+    hiring.resume(shared_crew.team, "torn")
+    spec = shared_crew.agent("torn").spec.load()
+    assert spec == before.replace(run=2, at=spec.at if spec else 0)
+    shared_crew.answer_to("torn", messages.send(shared_crew.team, "torn", "go on").id)
+    assert (shared_crew.directory.worktree("torn") / "work.txt").read_text() == "one\ntwo\n"
+    assert not (shared_crew.root / "work.txt").exists()
+
+
+@pytest.mark.long
+def test_a_damaged_spec_hides_no_work_in_a_checkout(made: Made) -> None:
+    crew = made(says("done"))
+    crew.run("bob", "code", "work", worktree=True, once=True)
+    crew.wait_for("bob", "exited")
+    # No snapshot has it yet.
+    write(crew.directory.worktree("bob"), {"new.py": "y = 1\n"})
+    agent = crew.agent("bob")
+    agent.spec.put(b'{"sch')
+    for has_journal in (True, False):
+        if not has_journal:
+            agent.journal.remove()
+            git(crew.root, "update-ref", "-d", "refs/crew/bob")
+        with pytest.raises(UsageError, match=r"bob has unmerged work in 1 file"):
+            stop.delete(crew.team, purge=True)
+        with pytest.raises(UsageError, match=r"bob has unmerged work in 1 file"):
+            stop.remove(crew.team, "bob")
+    assert changes.merge(crew.team, "bob") is not None
+    assert (crew.root / "new.py").read_text() == "y = 1\n"
+
+
+@pytest.mark.long
 def test_work_in_a_checkout_is_not_lost_to_a_hire_without_one(made: Made) -> None:
     crew = made(says("done"), says("done"))
     crew.run("bob", "code", "work", worktree=True, unsafe_no_sandbox=True, once=True)

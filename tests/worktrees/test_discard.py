@@ -6,8 +6,8 @@ from unittest.mock import Mock
 
 import pytest
 
-from crewboard.commands import changes, stop
-from crewboard.errors import TryLaterError, UsageError
+from crewboard.commands import changes, hire, stop
+from crewboard.errors import BadDataError, TryLaterError, UsageError
 from crewboard.records.agents import Worktree
 from crewboard.records.team import Checked
 from crewboard.store import agents, leases, operators, tasks
@@ -36,6 +36,22 @@ def test_an_agent_with_unmerged_work_is_not_removed(home: Home) -> None:
         stop.delete(home.team, purge=True)
     assert home.team.config.names == ["bob"]
     stop.delete(home.team)
+
+
+def test_work_of_an_agent_whose_spec_is_lost_is_kept(home: Home) -> None:
+    work(home)
+    home.directory.agent("bob").spec.put(b'{"sch')
+    for end in (lambda: stop.remove(home.team, "bob"), lambda: stop.delete(home.team, purge=True)):
+        with pytest.raises(UsageError, match=r"bob has unmerged work in 3 files"):
+            end()
+    # What it was hired with is not known, so it may not go on, in which tree ever.
+    stop.want_killed(home.team, "bob")
+    with pytest.raises(BadDataError, match=r"does not say what bob was hired with.* remove bob`"):
+        hire.resume(home.team, "bob")
+    assert [each.agent for each in changes.list_changes(home.team)] == ["bob"]
+    changes.merge(home.team, "bob")
+    stop.remove(home.team, "bob")
+    assert refs(home) == []
 
 
 @pytest.mark.long

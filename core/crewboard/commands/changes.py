@@ -15,13 +15,13 @@ from crewboard.commands.context import Team, command_for
 from crewboard.commands.tasks import has_check, is_at_work, is_checking, last_checked, last_lines
 from crewboard.errors import BadDataError, CrewboardError, TryLaterError, UsageError
 from crewboard.names import OPERATOR, is_name
-from crewboard.records.agents import Worktree
+from crewboard.records.agents import Spec, Worktree
 from crewboard.records.base import counted
 from crewboard.records.messages import Message
 from crewboard.records.requests import require_shown
 from crewboard.records.team import Acceptance, Collisions, How
 from crewboard.sandbox.sandbox import running_below
-from crewboard.store import leases, mailbox, operators, roster, tasks
+from crewboard.store import agents, leases, mailbox, operators, roster, tasks
 from crewboard.worktrees import checkout, collisions, merging, snapshot, workspaces
 from crewboard.worktrees.changes import (
     Changes,
@@ -216,7 +216,7 @@ def take_snapshot(team: Team, name: str) -> tuple[str, ...]:
     Raises:
         CrewboardError: The checkout cannot be read.
     """
-    spec = team.directory.agent(name).spec.load_or_none()
+    spec = _spec_of(team, name)
     if spec is None or spec.worktree is None:
         return ()
     if spec.worktree.carried:
@@ -729,11 +729,7 @@ def list_worktrees(team: Team) -> list[ListedWorktree]:
     listed = []
     for name in [*hired, *left]:
         worktree, path = worktree_of(team, name), team.directory.worktree(name)
-        base = worktree.base if worktree is not None else repository.ref(snapshot.ref_of(team.directory, name, "base"))
-        if base is None:
-            # A commit of the agent must not be taken for one that it began at: its work would count as merged.
-            head, last = repository.commit("HEAD"), repository.ref(snapshot.ref_of(team.directory, name))
-            base = (merge_base(repository, head, last) if last else None) or head
+        base = worktree.base if worktree is not None else _find_base(team, repository, name)
         listed.append(
             ListedWorktree(
                 name,
@@ -765,15 +761,57 @@ def prune(team: Team) -> tuple[list[str], list[str]]:
 
 
 def worktree_of(team: Team, name: str) -> Worktree | None:
-    """Return the agent's own worktree; None if it has none, or if its spec is missing or damaged.
+    """Return the agent's own worktree; None if it has none.
 
     An explorer has none, even where the agent that it searches for has one.
 
     Raises:
         StorageError: The spec cannot be read.
     """
-    spec = team.directory.agent(name).spec.load_or_none()
+    spec = _spec_of(team, name)
     return spec.worktree if spec is not None else None
+
+
+def _spec_of(team: Team, name: str) -> Spec | None:
+    """Return an agent's spec, rebuilt if it is damaged or gone; None if the agent is gone, or has none.
+
+    Unmerged work must not be lost because a spec does not tell of it.
+    """
+    agent = team.directory.agent(name)
+    if (spec := agent.spec.load_or_none()) is not None or not agent.folder.exists():
+        return spec
+    # Agents of Claude Code have no spec. A damaged roster is none of theirs.
+    with contextlib.suppress(BadDataError):
+        if team.config.attached is not None:
+            return None
+    return rebuild_spec(team, name)
+
+
+def rebuild_spec(team: Team, name: str) -> Spec:
+    """Return the spec of an agent from its journal; an incomplete one from its roster entry and its checkout, too."""
+    spec = agents.recover_spec(team.directory.agent(name))
+    if not spec.incomplete:
+        return spec
+    with contextlib.suppress(BadDataError):
+        if (member := team.config.member(name)) is not None:
+            spec = spec.replace(type=member.type, role=member.role)
+    if not has_work(team, name):
+        return spec
+    # Enough to tell that there may be work.
+    worktree = Worktree(snapshot.branch_of(team.directory, name), base="")
+    with contextlib.suppress(NoRepositoryError):
+        repository = workspaces.open_home(team.directory)
+        worktree = checkout.find(team.directory, repository, name, _find_base(team, repository, name))
+    return spec.replace(worktree=worktree.replace(carried=team.directory.carried(name).exists()))
+
+
+def _find_base(team: Team, repository: Repository, name: str) -> str:
+    """Return the commit at which the worktree of an agent without a spec began, as far as the repository tells."""
+    if (base := repository.ref(snapshot.ref_of(team.directory, name, "base"))) is not None:
+        return base
+    # A commit of the agent must not be taken for one that it began at: its work would count as merged.
+    head, last = repository.commit("HEAD"), repository.ref(snapshot.ref_of(team.directory, name))
+    return (merge_base(repository, head, last) if last else None) or head
 
 
 def is_on_host(team: Team, name: str) -> bool:

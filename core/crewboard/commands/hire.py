@@ -25,7 +25,7 @@ from crewboard.commands.context import (
 )
 from crewboard.commands.messages import post
 from crewboard.commands.tasks import assign_without_mail
-from crewboard.errors import LimitError, TryLaterError, UsageError
+from crewboard.errors import BadDataError, LimitError, TryLaterError, UsageError
 from crewboard.names import LEAD, OPERATOR, check_agent
 from crewboard.protocol import requests, supervisor_client
 from crewboard.records.agents import Engine, HireOptions, Spec
@@ -659,6 +659,7 @@ def resume(team: Team, name: str, **changes: Unpack[Resume]) -> int:
 
     Raises:
         UsageError: There is no such agent or host, it is an explorer, or its model does not take its options.
+        BadDataError: Its spec is damaged, or was and is incomplete.
         TryLaterError: Another command is starting it with other options, or it does not end.
         LimitError: A budget that it draws on is used up.
         CredentialsError: There is no API key.
@@ -751,7 +752,14 @@ def check_resume(team: Team, name: str, spec: Spec, **changes: Unpack[Resume]) -
 
     Raises:
         UsageError: Its model or engine does not take them, or there is no such host.
+        BadDataError: Its spec was damaged, and is incomplete.
     """
+    if spec.incomplete:
+        key, remove = team.directory.agent(name).spec, command_for(team, f"remove {name}")
+        raise BadDataError(
+            f"{key} was damaged, and the journal does not say what {name} was hired with; repair it by hand from the "
+            f"copy {key.name.rpartition('/')[2]}.damaged-… beside it, or `{remove}` and hire it anew"
+        )
     model, web, host = changes.get("model"), changes.get("web", False), changes.get("host")
     placed, known = "", team.directory.hosts.names()
     if host is not None or known:

@@ -14,12 +14,10 @@ from crewboard.commands.context import POLL_INTERVAL, Team, command_for, wait_un
 from crewboard.errors import BadDataError, StorageError, TryLaterError, UsageError
 from crewboard.names import OPERATOR
 from crewboard.protocol import requests, supervisor_client
-from crewboard.records.agents import HireOptions, Spec
-from crewboard.records.events import Intake, RunStarted
 from crewboard.records.processes import Lease
 from crewboard.records.requests import Request
 from crewboard.records.team import AttachedTeam
-from crewboard.store import agents, journal, leases, mailbox, operators, roster, tasks
+from crewboard.store import agents, leases, mailbox, operators, roster, tasks
 from crewboard.store import hosts as store_hosts
 
 DELETE_TIMEOUT = 10.0
@@ -346,41 +344,16 @@ def _kill(team: Team, name: str) -> None:
 def want_killed(team: Team, name: str) -> None:
     """Set the desired state in an agent's spec to `killed`.
 
-    A spec that is damaged or missing is rebuilt from the roster and the journal, so that the agent can be resumed
-    later. The damaged file is copied aside.
+    A spec that is damaged or missing is rebuilt, so that the agent can be resumed later if the journal has all of it.
+    The damaged file is copied aside.
     """
     agent = team.directory.agent(name)
     try:
         agents.want(agent, "killed")
     except (BadDataError, UsageError):
-        spec = _rebuild_spec(team, name).replace(want="killed", at=team.now())
+        from crewboard.commands import changes
+
+        holder = leases.holder(agent.lease, Lease)
+        run = max(agents.last_run(agent), holder.run if holder else 0, 1)
+        spec = changes.rebuild_spec(team, name).replace(run=run, want="killed", at=team.now())
         agent.spec.edit(lambda _: spec, replace_damaged=True, durable=True)
-
-
-def _rebuild_spec(team: Team, name: str) -> Spec:
-    """Return a spec for an agent from its journal and the roster; options that neither has are the most restrictive."""
-    agent = team.directory.agent(name)
-    member = None
-    with contextlib.suppress(BadDataError):
-        member = team.config.member(name)
-    prompt = ""
-    started: RunStarted | None = None
-    for event, _ in journal.read(agent.journal):
-        if isinstance(event, RunStarted):
-            started = event
-        elif isinstance(event, Intake) and event.prompt is not None:
-            prompt = event.prompt
-    holder = leases.holder(agent.lease, Lease)
-    # Without those of the journal, the most restrictive ones.
-    restricted = HireOptions(
-        ask=True, plan=member is None or member.plan_required, autoclaim=member is not None and member.autoclaim
-    )
-    return Spec(
-        prompt=prompt,
-        prompt_id=started.prompt_id if started else "",
-        type=member.type if member else started.type if started else "",
-        role=member.role if member else "",
-        model=started.model if started else "",
-        flags=started.flags if started is not None and started.flags is not None else restricted,
-        run=max(agents.last_run(agent), holder.run if holder else 0, 1),
-    )

@@ -155,6 +155,7 @@ class Spec(Record):
     - With an `engine`, that program does the work, and `model` is the model that it was asked to use, or its name.
     - An explorer has a `parent`, the agent for which it searches. It works in the same folder, which is that of
       `parent_worktree` if the parent has a worktree, and ends with the parent.
+    - An `incomplete` spec was damaged, and the journal does not say what the agent was hired with, so it may only end.
     """
 
     prompt: str
@@ -174,6 +175,7 @@ class Spec(Record):
     parent: Name | None = None
     parent_worktree: Worktree | None = None
     engine: Engine | None = None
+    incomplete: bool = False
 
     @property
     def engine_name(self) -> str | None:

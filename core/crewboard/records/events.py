@@ -6,7 +6,7 @@ from typing import Any, Literal
 from msgspec import UNSET, UnsetType
 
 from crewboard.names import OPERATOR
-from crewboard.records.agents import HireOptions, Terms, TermsInForce, Tokens
+from crewboard.records.agents import HireOptions, Spec, Terms, TermsInForce, Tokens
 from crewboard.records.base import Name, Record, Time
 from crewboard.records.messages import Media, Message
 from crewboard.records.processes import Exit
@@ -35,9 +35,9 @@ class RunStarted(_Event, kw_only=True, tag="run_started"):
     """A worker took the lease and starts. `fresh` is True for a new conversation.
 
     `before` is how the previous run ended, if its worker could not record that itself; `exit.json` is replaced when
-    this run ends. `flags` are the hire options, in case the spec is damaged later. `fence_key` is the key for the marks
-    around untrusted text that this run adds to the conversation; empty in journals of earlier versions. With `offline`,
-    the offline model answers in place of `model`.
+    this run ends. `spec` is the spec without its prompt, in case it is damaged later; earlier versions wrote only its
+    `flags`. `fence_key` is the key for the marks around untrusted text that this run adds to the conversation; empty in
+    journals of earlier versions. With `offline`, the offline model answers in place of `model`.
     """
 
     pid: int
@@ -50,6 +50,7 @@ class RunStarted(_Event, kw_only=True, tag="run_started"):
     start_ticks: int = 0
     before: Exit | None = None
     flags: HireOptions | None = None
+    spec: Spec | None = None
     fence_key: str = ""
     offline: bool = False
 

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 
 from crewboard import media
 from crewboard.errors import BadDataError, StorageError, UsageError
-from crewboard.records.agents import Cursor, Spec, Status
-from crewboard.records.events import BrokenReply, Reply, Summary
+from crewboard.records.agents import Cursor, HireOptions, Spec, Status
+from crewboard.records.events import BrokenReply, Intake, Reply, RunStarted, Summary
 from crewboard.records.messages import Media
 from crewboard.records.processes import Exit, HeldStarts
 from crewboard.records.team import Checked, Removed
@@ -122,6 +122,30 @@ def want(agent: AgentDirectory, wanted: str, run: int | None = None) -> Spec:
     if not agent.folder.exists():
         raise UsageError(f"there is no agent {agent.name}")
     return change_spec(agent, edit)
+
+
+def recover_spec(agent: AgentDirectory) -> Spec:
+    """Return the spec with which the newest run of an agent began, by its journal.
+
+    It is incomplete if the journal is of an earlier version, or damaged, too.
+
+    Raises:
+        StorageError: The journal cannot be read.
+    """
+    prompt, started = "", None
+    for event, _ in journal.read(agent.journal, 0, b'"run_started"', b'"intake"'):
+        if isinstance(event, RunStarted):
+            started = event
+        elif isinstance(event, Intake) and event.prompt is not None:
+            prompt = event.prompt
+    if started is None:
+        return Spec(prompt=prompt, prompt_id="", type="", flags=HireOptions(ask=True), incomplete=True)
+    if started.spec is not None:
+        return started.spec.replace(prompt=prompt)
+    return Spec(
+        prompt=prompt, prompt_id=started.prompt_id, type=started.type, model=started.model,
+        flags=started.flags or HireOptions(ask=True), incomplete=True,
+    )  # fmt: skip
 
 
 def write_exit(agent: AgentDirectory, record: Exit) -> Exit:

@@ -163,7 +163,8 @@ def main(path: Path) -> int:
             RunStarted(
                 ts=run_state.now(), pid=me.pid, type=spec.type, model=spec.model, fresh=run_state.fresh,
                 prompt_id=spec.prompt_id, mail_from=spec.mail_from, boot_id=me.boot_id, start_ticks=me.start_ticks,
-                before=ended, flags=spec.flags, fence_key=secrets.token_hex(16), offline=me.offline,
+                before=ended, flags=spec.flags, spec=spec.replace(prompt=""), fence_key=secrets.token_hex(16),
+                offline=me.offline,
             )
         )  # fmt: skip
         run_state.show("starting")

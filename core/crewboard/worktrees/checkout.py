@@ -112,18 +112,25 @@ def make(
     begin = saved or beginning(repository, repository.commit(base or "HEAD"))
     # The root may be a folder of the repository.
     below = Path(os.path.realpath(team.root)).relative_to(repository.top)
-    objects = make_of(team, repository, name, begin, below, copy, first=saved is None)
+    make_of(team, repository, name, begin, below, copy, first=saved is None)
+    return find(team, repository, name, begin.head)
+
+
+def find(team: TeamDirectory, repository: Repository, name: str, base: str) -> Worktree:
+    """Return the worktree of an agent whose checkout was made from the user's repository, at the commit `base`."""
+    root = Path(os.path.realpath(team.root))
+    below = root.relative_to(repository.top)
     # Relative, so that it holds after the whole folder was moved.
-    borrowed = os.path.relpath(objects, os.path.realpath(team.root)) if objects else ""
+    objects = "" if repository.borrows else os.path.relpath(repository.objects, root)
     folder = "" if below == Path() else str(below)
-    return Worktree(branch=branch_of(team, name), base=begin.head, objects=borrowed, folder=folder)
+    return Worktree(branch=branch_of(team, name), base=base, objects=objects, folder=folder)
 
 
 def make_of(
     team: TeamDirectory, repository: Repository, name: str, begin: Snapshot, below: Path, copy: Sequence[str], *,
     first: bool,
-) -> Path | None:  # fmt: skip
-    """Make a checkout from a repository's objects; return the folder of objects that it borrows, None if it has copies.
+) -> None:  # fmt: skip
+    """Make a checkout from a repository's objects: it borrows them, or has copies if the repository borrows itself.
 
     Its branch is at `begin.head`, and its files are those of `begin`. The agent works in the folder `below` of it, to
     which `copy` is copied as in `make`. If it is the `first` one of an agent, the ref `base` is set.
@@ -167,7 +174,6 @@ def make_of(
                 new.rename(target)
             finally:
                 shutil.rmtree(new, ignore_errors=True)
-    return objects
 
 
 def remove(team: TeamDirectory, name: str) -> None:
