@@ -11,7 +11,7 @@ from crewboard.commands import hire, messages, stop
 from crewboard.errors import BadDataError
 from crewboard.protocol import supervisor_client
 from crewboard.records.agents import HireOptions
-from crewboard.store import journal, mailbox
+from crewboard.store import agents, journal, mailbox
 from crewboard.unix import process
 from crewboard.worker.conversation import LOST, replay
 from tests.crew import Crew, eventually
@@ -84,6 +84,31 @@ def test_a_lost_line_of_the_journal_costs_that_block(crew_on: Callable[..., Crew
     assert unfit(last["messages"]) == []
     assert LOST in str(last["messages"])
     assert "text of a" in str(last["messages"]), "the other result is there"
+
+
+@pytest.mark.long
+def test_a_lost_journal_repeats_nothing_and_is_told(shared_crew: Crew) -> None:
+    name = "emptied"
+    agent = shared_crew.agent(name)
+    shared_crew.run(name, "explore", "say hello")
+    shared_crew.answer_to(name, messages.send(shared_crew.team, name, "first").id)
+    stop.stop_now(shared_crew.team, name)
+    asked, before = len(shared_crew.model.asked_by(name)), agent.status.load()
+    assert before is not None
+    assert before.tokens.total > 0
+    agent.journal.remove()
+    # In the second run the journal is whole again, and still says what was lost.
+    for run, text in enumerate(("second", "third"), 1):
+        hire.resume(shared_crew.team, name)
+        shared_crew.answer_to(name, messages.send(shared_crew.team, name, text).id)
+        last = shared_crew.model.asked_by(name)[asked + run - 1 :]
+        assert len(last) == 1, "neither the prompt nor old mail was begun again"
+        assert "first" not in str(last[0]["messages"])
+        view = shared_crew.wait_for(name, "idle")
+        assert view.damaged == 1
+        assert view.status.tokens.total > before.tokens.total
+        stop.stop_now(shared_crew.team, name)
+    assert agents.sum_up(agent).tokens == shared_crew.see(name).status.tokens
 
 
 def test_an_agent_whose_hire_options_are_lost_is_not_resumed(shared_crew: Crew) -> None:

@@ -501,8 +501,10 @@ class Status(Record):
 class Cursor(Record):
     """`cursor.json`: how many bytes of its mailbox an agent has read, and how many damaged lines these contained.
 
-    It is a projection of the agent's journal.
+    `prompt_id` is the hire prompt, once it is in the conversation. It is a projection of the agent's journal, and tells
+    what not to do again if that is lost.
     """
 
     offset: int = 0
     damaged: int = 0
+    prompt_id: str = ""

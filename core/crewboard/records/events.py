@@ -38,6 +38,9 @@ class RunStarted(_Event, kw_only=True, tag="run_started"):
     this run ends. `spec` is the spec without its prompt, in case it is damaged later; earlier versions wrote only its
     `flags`. `fence_key` is the key for the marks around untrusted text that this run adds to the conversation; empty in
     journals of earlier versions. With `offline`, the offline model answers in place of `model`.
+
+    If the journal lacks events of earlier runs, `damaged` is more than 0, `mail_from` is where the mailbox was read to,
+    and `usage` and `cost_usd` are what was used in them.
     """
 
     pid: int
@@ -53,6 +56,9 @@ class RunStarted(_Event, kw_only=True, tag="run_started"):
     spec: Spec | None = None
     fence_key: str = ""
     offline: bool = False
+    damaged: int = 0
+    usage: Tokens | None = None
+    cost_usd: float | None = None
 
 
 class Opening(_Event, kw_only=True, tag="opening"):

@@ -195,7 +195,7 @@ def sum_up(agent: AgentDirectory) -> Removed:
     for event, _ in journal.read(agent.journal):
         if event is not None:
             found.run = max(found.run, event.run)
-        if isinstance(event, (Reply, BrokenReply, Summary)):
+        if isinstance(event, (Reply, BrokenReply, Summary, RunStarted)) and event.usage is not None:
             found += Removed(tokens=event.usage, cost_usd=event.cost_usd)
     return found
 

@@ -162,9 +162,9 @@ def main(path: Path) -> int:
         run_state.append(
             RunStarted(
                 ts=run_state.now(), pid=me.pid, type=spec.type, model=spec.model, fresh=run_state.fresh,
-                prompt_id=spec.prompt_id, mail_from=spec.mail_from, boot_id=me.boot_id, start_ticks=me.start_ticks,
+                prompt_id=spec.prompt_id, boot_id=me.boot_id, start_ticks=me.start_ticks,
                 before=ended, flags=spec.flags, spec=spec.replace(prompt=""), fence_key=secrets.token_hex(16),
-                offline=me.offline,
+                offline=me.offline, **{"mail_from": spec.mail_from, **run_state.lost},
             )
         )  # fmt: skip
         run_state.show("starting")

@@ -442,6 +442,12 @@ class Conversation:
         self._end_loop()
         self.key = event.fence_key
         self.cursor = max(self.cursor, event.mail_from)
+        self.damaged += event.damaged
+        if event.usage is not None:
+            self._add_usage(event.usage, event.cost_usd)
+        if not event.fresh:
+            # The event with it may be lost.
+            self.prompts.add(event.prompt_id)
         self._continue_held()
         if self.model and self.model != event.model:
             self.opening, self.stale = None, len(self.entries)

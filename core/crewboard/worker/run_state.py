@@ -11,7 +11,7 @@ from typing import Any
 
 from crewboard import env, media
 from crewboard.models import Capabilities
-from crewboard.records.agents import Context, Cursor, Effort, McpState, Spec, State, Status, Thinking
+from crewboard.records.agents import Context, Cursor, Effort, McpState, Spec, State, Status, Thinking, Tokens
 from crewboard.records.events import Cleared, Event, Intake, RunEnded, RunStarted, ToolResult
 from crewboard.records.processes import Exit
 from crewboard.records.team import Task
@@ -48,7 +48,7 @@ class RunState:
         self.now = clock if clock is not None else partial(hosts.now, agent.team)
         agent.status.quarantine_if_damaged()
         agent.cursor.quarantine_if_damaged()
-        before = agent.status.load_or_none()
+        before, read = agent.status.load_or_none(), agent.cursor.load_or_none() or Cursor()
         # The collector would take half of a long replay and find no garbage.
         was_enabled = gc.isenabled()
         gc.disable()
@@ -57,6 +57,8 @@ class RunState:
         finally:
             if was_enabled:
                 gc.enable()
+        self.lost = self._find_loss(before, read)
+        """Fields of `RunStarted` about events that the journal lacks; empty if it lacks none."""
         self._unsaved: Event | None = None
         """The last event, as long as it is not written to the journal; None if all are."""
         self.task: int | None = None
@@ -99,6 +101,21 @@ class RunState:
             # What failed in an earlier run still needs the user, who is told why.
             last_error=redact(failure.error or "") if failure is not None else None,
         )
+
+    def _find_loss(self, before: Status | None, read: Cursor) -> dict[str, Any]:
+        """Return the fields of `RunStarted` about lost events. Mail and prompt in them do not enter a second time."""
+        known = self.conversation
+        # Each run's first event is on the disk before its first status is written, so no crash loses it.
+        if before is None or before.run <= known.run:
+            return {}
+        known.prompts.add(read.prompt_id)
+        used = {kind: getattr(before.tokens, kind) - getattr(known.tokens, kind) for kind in Tokens.__struct_fields__}
+        return {
+            "mail_from": max(read.offset, self.spec.mail_from),
+            "damaged": 1 + max(read.damaged - known.damaged, 0),
+            "usage": Tokens(**{kind: max(count, 0) for kind, count in used.items()}),
+            "cost_usd": None if before.cost_usd is None else max(before.cost_usd - (known.cost_usd or 0), 0.0),
+        }
 
     @property
     def fresh(self) -> bool:
@@ -194,7 +211,8 @@ class RunState:
             self.show("working", "begins")
         # At a start too: the previous worker may have died between journal and cursor.
         if isinstance(event, (Intake, RunStarted)):
-            self.agent.cursor.overwrite(Cursor(offset=self.conversation.cursor, damaged=self.conversation.damaged))
+            known, prompt_id = self.conversation, "" if self.fresh else self.spec.prompt_id
+            self.agent.cursor.overwrite(Cursor(offset=known.cursor, damaged=known.damaged, prompt_id=prompt_id))
 
     def take_in(self, **fields: Any) -> None:
         """Commit an `Intake` event with these fields, which enter the conversation.
