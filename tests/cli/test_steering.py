@@ -1,5 +1,6 @@
 """Steering from the command line: lead, interrupt, pause, approver, budget, rules."""
 
+import contextlib
 import json
 import re
 from dataclasses import replace
@@ -36,24 +37,41 @@ def test_the_lead_is_hired_by_speaking_to_it_and_answers_again(offline: Cli) -> 
     assert (seen["name"], seen["type"], seen["run"]) == ("lead", "lead", 1)
 
 
-@pytest.mark.parametrize("is_queued", [True, False])
+@pytest.mark.parametrize(
+    ("before", "reached", "said"),
+    [
+        (None, None, "scout was not hired"),
+        (None, "queued", "detached: scout stays queued; `crewboard journal scout --follow`"),
+        (None, "hired", "scout was hired, but has not started yet; `crewboard resume scout` starts it"),
+        (None, "running", "detached: scout keeps working; `crewboard journal scout --follow`"),
+        ("exited", None, "scout was not given this work"),
+        ("exited", "hired", "scout was hired, but has not started yet; `crewboard resume scout` starts it"),
+        ("idle", None, "scout was not given this work"),
+    ],
+)
 def test_ctrl_c_during_a_start_says_what_became_of_it(
-    cli: Cli, team: Team, monkeypatch: pytest.MonkeyPatch, is_queued: bool
+    cli: Cli, team: Team, monkeypatch: pytest.MonkeyPatch, before: str | None, reached: str | None, said: str
 ) -> None:
-    def spawn(*_: object) -> NoReturn:
-        if is_queued:
-            spec = Spec(prompt="hello", prompt_id="p", type="explore", model="m", flags=HireOptions(), at=1, run=3)
-            agents.change_spec(team.directory.agent("scout"), lambda _: spec)
-            team.directory.starts.save(
-                HeldStarts(held=[HeldStart(name="scout", run=3, since=1, reason="max_agents 1")])
-            )
-        raise KeyboardInterrupt
+    with contextlib.ExitStack() as lives:
+        if before is not None:
+            enlist(team, "scout", "explore", state=before)
+        if before == "idle":
+            lives.enter_context(alive(team, "scout"))
 
-    monkeypatch.setattr(hire, "spawn", spawn)
-    ran = cli("spawn", "scout", "--type", "explore", "--prompt", "hello")
-    said = "detached: scout stays queued; `crewboard journal scout --follow`" if is_queued else "scout was not hired"
-    assert (ran.code, said in ran.err) == (130, True)
-    assert "keeps working" not in ran.err
+        def spawn(*_: object) -> NoReturn:
+            if reached is not None:
+                spec = Spec(prompt="hello", prompt_id="p", type="explore", model="m", flags=HireOptions(), at=1, run=3)
+                agents.change_spec(team.directory.agent("scout"), lambda _: spec)
+            if reached == "queued":
+                waits = HeldStart(name="scout", run=3, since=1, reason="max_agents 1")
+                team.directory.starts.save(HeldStarts(held=[waits]))
+            if reached == "running":
+                lives.enter_context(alive(team, "scout"))
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(hire, "spawn", spawn)
+        ran = cli("spawn", "scout", "--type", "explore", "--prompt", "hello")
+    assert (ran.code, ran.err.splitlines()[-1].startswith(said)) == (130, True)
 
 
 def test_each_line_of_a_pipe_prints_one_line_of_json(cli: Cli, team: Team) -> None:

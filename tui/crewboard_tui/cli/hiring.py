@@ -42,7 +42,7 @@ from crewboard.names import check_agent
 from crewboard.protocol import requests, reviews, supervisor_client
 from crewboard.readmodel.activity import describe
 from crewboard.readmodel.needs import summarise
-from crewboard.records.agents import HELD_REPEATS, Profile, Status
+from crewboard.records.agents import HELD_REPEATS, Profile, Spec, Status
 from crewboard.records.events import Answer, Event, Reply, Sent
 from crewboard.records.processes import Exit, describe_exit
 from crewboard.store import agents, leases, roster
@@ -749,6 +749,24 @@ def _goes_on(team: Team, follower: Follower) -> str:
     return "stays queued" if hosts.queued(team, follower.agent.name, follower.run) else "keeps working"
 
 
+def _left(team: Team, follower: Follower, before: Spec | None) -> str:
+    """Return what became of an agent and its work when Ctrl-C ended the command; `before` is its spec until then."""
+    name, agent = follower.agent.name, follower.agent
+    # A start that is interrupted does not tell what it did before: the spec does.
+    if not follower.run:
+        spec = agent.spec.load_or_none()
+        if spec is None:
+            return f"{name} was not hired"
+        # Only a hire has another prompt: work that is sent as mail, also after a resume, leaves the old one.
+        if before is not None and spec.prompt_id == before.prompt_id:
+            return f"{name} was not given this work"
+        follower.run = spec.run
+        if not leases.is_held(agent.lease) and not hosts.queued(team, name, spec.run):
+            return f"{name} was hired, but has not started yet; `{command_for(team, f'resume {name}')}` starts it"
+    shows = command_for(team, f"journal {name} --follow")
+    return f"detached: {name} {_goes_on(team, follower)}; `{shows}` shows its progress"
+
+
 def _tells_result(event: Event) -> bool:
     return isinstance(event, Sent) and event.message.type in ("result", "error")
 
@@ -765,8 +783,10 @@ def follow(
     """
     team = session.team
     follower = Follower(team.directory.agent(name), "", 0)
+    before = follower.agent.spec.load_or_none()
     try:
         assignment = start()
+        follower.ident, follower.run = assignment.id, assignment.run
         if assignment.note:
             note(assignment.note)
         # Not before each answer in a conversation with the lead.
@@ -774,19 +794,11 @@ def follow(
             tell_new_servers(team, name)
             tell_new_skills(team)
             tell_of_model(team, name)
-        follower.ident, follower.run = assignment.id, assignment.run
         outcome = Following(team, assignment, follower, timeout).run()
         if once and isinstance(outcome, Answer):
             wait_until(lambda: not leases.is_held(follower.agent.lease), BURIED_WITHIN)
     except KeyboardInterrupt:
-        # The start may have been interrupted, before it told the run or before it made one.
-        if not follower.run and (spec := follower.agent.spec.load_or_none()) is not None:
-            follower.run = spec.run
-        if not follower.run:
-            note(f"\n{name} was not hired")
-            return ExitCode.INTERRUPTED
-        shows = command_for(team, f"journal {name} --follow")
-        note(f"\ndetached: {name} {_goes_on(team, follower)}; `{shows}` shows its progress")
+        note(f"\n{_left(team, follower, before)}")
         return ExitCode.INTERRUPTED
     tell_lacking_servers(follower.agent)
     answer = outcome if isinstance(outcome, Answer) else None
