@@ -11,6 +11,7 @@ import pytest
 
 from crewboard.commands import control, hire, profiles, settings, stop
 from crewboard.commands.context import Team
+from crewboard.commands.hire import Assignment
 from crewboard.errors import UsageError
 from crewboard.offline.reply import Reply
 from crewboard.records.agents import Engine, HireOptions, McpState, Profile, Spec
@@ -72,6 +73,17 @@ def test_ctrl_c_during_a_start_says_what_became_of_it(
         monkeypatch.setattr(hire, "spawn", spawn)
         ran = cli("spawn", "scout", "--type", "explore", "--prompt", "hello")
     assert (ran.code, ran.err.splitlines()[-1].startswith(said)) == (130, True)
+
+
+def test_a_queued_agent_has_no_pid_of_the_run_before(cli: Cli, team: Team, monkeypatch: pytest.MonkeyPatch) -> None:
+    enlist(team, "bob", run=2, pid=22227, state="exited")
+    team.directory.starts.save(HeldStarts(held=[HeldStart(name="bob", run=3, since=1, reason="max_agents 1")]))
+    monkeypatch.setattr(hire, "spawn", lambda *_: Assignment("bob", "p", 3, fresh=True))
+    monkeypatch.setattr(hire, "resume", lambda *_, **__: 3)
+    where = {"name": "bob", "run": 3, "pid": None, "queued": 1}
+    assert cli("resume", "bob", "--json").json == where
+    hired = cli("spawn", "bob", "--type", "code", "--prompt", "hello", "--background", "--json")
+    assert hired.json == {**where, "assignment": "p", "fresh": True}
 
 
 def test_each_line_of_a_pipe_prints_one_line_of_json(cli: Cli, team: Team) -> None:

@@ -189,16 +189,13 @@ def spawn(
         if assignment.note:
             note(assignment.note)
         code = _early_end(team, agent, assignment)
-        status = agent.status.load_or_none()
-        pid = status.pid if status else None
+        where = _where(agent)
         if session.as_json:
-            place = agents.held_starts(team.directory).place(hire.name, assignment.run)
-            known = {"name": hire.name, "run": assignment.run, "pid": pid, "assignment": assignment.id}
-            say_json({**known, "fresh": assignment.fresh, "queued": place or None})
+            say_json({**where, "run": assignment.run, "assignment": assignment.id, "fresh": assignment.fresh})
         elif waits := hosts.queued(team, hire.name, assignment.run):
             say(f"{hire.name} is {waits}")
         elif not code:
-            say(f"{hire.name} is running: run {assignment.run}, pid {pid}")
+            say(f"{hire.name} is running: run {assignment.run}, pid {where['pid']}")
         if code:
             raise click.exceptions.Exit(code)
     else:
@@ -488,11 +485,12 @@ def _say_queued(team: Team, name: str, how: str) -> None:
 
 
 def _where(agent: AgentDirectory) -> dict[str, str | int | None]:
-    held = agents.held_starts(agent.team).held
-    place = next((at for at, each in enumerate(held, 1) if each.name == agent.name), None)
-    if place is not None:
+    starts = agents.held_starts(agent.team)
+    waits = next((each for each in starts.held if each.name == agent.name), None)
+    if waits is not None:
         # The status is of the run before.
-        return {"name": agent.name, "run": held[place - 1].run, "pid": None, "queued": place}
+        place = starts.place(agent.name, waits.run) or None
+        return {"name": agent.name, "run": waits.run, "pid": None, "queued": place}
     status = agent.status.load_or_none()
     run = status.run if status else agents.last_run(agent)
     return {"name": agent.name, "run": run, "pid": status.pid if status else None, "queued": None}
