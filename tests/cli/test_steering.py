@@ -15,9 +15,9 @@ from crewboard.commands.hire import Assignment
 from crewboard.errors import UsageError
 from crewboard.offline.reply import Reply
 from crewboard.records.agents import Engine, HireOptions, McpState, Profile, Spec
-from crewboard.records.events import ToolResult, ToolStart
-from crewboard.records.messages import RETRY
-from crewboard.records.processes import HeldStart, HeldStarts
+from crewboard.records.events import Answer, Sent, ToolResult, ToolStart
+from crewboard.records.messages import RETRY, Message
+from crewboard.records.processes import Exit, HeldStart, HeldStarts
 from crewboard.records.team import Rule
 from crewboard.store import agents, journal, mailbox, roster, tasks
 from crewboard.store.layout import TeamDirectory
@@ -84,6 +84,34 @@ def test_a_queued_agent_has_no_pid_of_the_run_before(cli: Cli, team: Team, monke
     assert cli("resume", "bob", "--json").json == where
     hired = cli("spawn", "bob", "--type", "code", "--prompt", "hello", "--background", "--json")
     assert hired.json == {**where, "assignment": "p", "fresh": True}
+
+
+@pytest.mark.parametrize("which", ["status", "exit"])
+def test_a_damaged_status_or_exit_fails_no_hire(
+    cli: Cli, team: Team, monkeypatch: pytest.MonkeyPatch, which: str
+) -> None:
+    enlist(team, "ann", state="exited")
+    agent = team.directory.agent("ann")
+    agent.exit.save(Exit(run=2, code=1))
+    (agent.status if which == "status" else agent.exit).put(b"{broken")
+    sent = Sent(ts=1, run=2, message=Message(id="m", from_="ann", to="lead", type="result", content="done", ts=1))
+
+    def spawn(*_: object) -> Assignment:
+        for event in (Answer(ts=1, run=2, assignment="p", answers=["p"], text="done"), sent):
+            journal.append(agent.journal, event)
+        return Assignment("ann", "p", 2, fresh=True)
+
+    monkeypatch.setattr(hire, "spawn", spawn)
+    monkeypatch.setattr(hire, "resume", lambda *_, **__: 2)
+    arguments = ("spawn", "ann", "--type", "code", "--prompt", "hello")
+    # One that is told to have started ended at once, by the record that can be read.
+    ended = 1 if which == "status" else 0
+    assert cli("resume", "ann", "--json").code == 0
+    assert cli(*arguments, "--background", "--json").code == ended
+    assert cli(*arguments).out == "done\n"
+    monkeypatch.setattr(hire, "spawn", lambda *_: Assignment("ann", "q", 3, fresh=True))
+    with alive(team, "ann"):
+        cli(*arguments, "--timeout", "0").refused(75, "ann has no result after 0 s and keeps working")
 
 
 def test_each_line_of_a_pipe_prints_one_line_of_json(cli: Cli, team: Team) -> None:

@@ -145,6 +145,8 @@ def test_resume_works_with_a_damaged_status_or_exit(shared_crew: Crew, which: st
     agent = shared_crew.agent(name)
     shared_crew.run(name, "explore", "say hello")
     stop.stop_now(shared_crew.team, name)
+    # A record that is damaged before that is made again by the supervisor.
+    eventually(lambda: (ended := agent.exit.load()) is not None and ended.buried, "its finalized end")
     (agent.status if which == "status" else agent.exit).put(b"{broken")
     assert hire.resume(shared_crew.team, name) == 2
     shared_crew.wait_for(name, "idle")

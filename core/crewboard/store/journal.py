@@ -170,7 +170,7 @@ class Follower:
         """
         if leases.is_held(self.agent.lease):
             return None
-        record = self.agent.exit.load()
+        record = self.agent.exit.load_or_none()
         return record if record is not None and record.run >= self.run else None
 
 
