@@ -195,6 +195,18 @@ def test_a_reader_that_has_had_enough_is_no_error(shell: Cli, team: Team) -> Non
     assert (done.returncode, done.stderr) == (0, b"")
 
 
+@pytest.mark.long
+def test_serve_ends_where_the_reader_of_its_link_is_gone(shell: Cli) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [*COMMAND, "serve"], cwd=shell.root, env=clean_environment(), check=False, stdout=writing,
+        stderr=subprocess.PIPE, timeout=60,
+    )  # fmt: skip
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 _ONE_MORE = [pytest.param(closed, marks=pytest.mark.long) for closed in ("<&-", "2>&-")]
 
 
@@ -207,7 +219,10 @@ def test_a_closed_stream_is_no_error_and_no_file_gets_its_place(shell: Cli, team
     assert [each.content for each in mailbox.read(team.directory, "scout").messages] == ["hello"]
 
 
-@pytest.mark.parametrize("arguments", [["types"], pytest.param(["spawn", "--help"], marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "arguments",
+    [["types"], *(pytest.param(each, marks=pytest.mark.long) for each in (["spawn", "--help"], ["serve"]))],
+)
 def test_a_full_disk_under_stdout_is_an_io_error(shell: Cli, arguments: list[str]) -> None:
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(

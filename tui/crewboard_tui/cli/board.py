@@ -95,13 +95,16 @@ def serve(session: Session, host: str, port: int, read_only: bool) -> None:
         note(f"{host} can be reached from other machines, and the connection is not encrypted: put TLS in front of it")
     try:
         asyncio.run(browser.Browsers(team, token, read_only=read_only).run(host, port, _print_link))
+    except BrokenPipeError:
+        # The reader of the link has ended.
+        raise
     except OSError as error:
         raise StorageError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
 
 
 def _print_link(link: str) -> None:
     # Not `say`, which hides a token that the user set: without it the link opens nothing.
-    click.echo(link)
+    common.put(link)
     note("open the link in a browser; Ctrl-C ends, the agents keep running")
 
 
