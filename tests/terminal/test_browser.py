@@ -2,12 +2,14 @@
 
 import asyncio
 import contextlib
+import json
 import re
 import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -482,6 +484,44 @@ async def test_the_dashboard_opens_before_there_is_a_team(crew_root: Path) -> No
             assert socket.close_code == GOING_AWAY, "its page knows that it did not end by itself"
         assert await asyncio.to_thread(served.process.wait, SECONDS) == 130
         eventually(lambda: not any(map(is_left, windows)), "the end of the window's dashboard")
+
+
+GOES_ON = """
+import json, os, sys
+def send(text): sys.stdout.buffer.write(b"D" + len(text).to_bytes(4, "big") + text) and sys.stdout.buffer.flush()
+sys.stdout.buffer.write(b"__GANGLION__\\n")
+send(f"{os.environ['COLUMNS']}x{os.environ['ROWS']} {os.getpid()}".encode())
+while head := sys.stdin.buffer.read(5):
+    send(sys.stdin.buffer.read(int.from_bytes(head[1:], "big")))
+"""
+"""A dashboard that tells its size and what it is sent, and does not end when it is asked to."""
+
+
+@pytest.mark.long
+async def test_an_absurd_window_is_cut_and_its_dashboard_killed(
+    shared_crew: Crew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from aiohttp import WSServerHandshakeError
+
+    from crewboard_tui import browser
+
+    monkeypatch.setattr(browser, "dashboard", lambda team, *, read_only: [sys.executable, "-c", GOES_ON])
+    monkeypatch.setattr(browser, "END_SECONDS", 0.2)
+    async with serving_here(shared_crew.team) as link, new_session() as session:
+        base, _, secret = link.partition("/#token=")
+        open_window = partial(session.ws_connect, protocols=("crewboard", secret), headers={"Origin": base})
+        for wrong in ("width=abc", "height=", f"width={'9' * 5000}"):
+            with pytest.raises(WSServerHandshakeError, match="400"):
+                await open_window(f"{base}/ws?{wrong}")
+        async with open_window(f"{base}/ws?width=100000&height=-3") as socket:
+            await socket.receive_json(timeout=SECONDS)
+            size, pid = (await socket.receive_bytes(timeout=SECONDS)).decode().split()
+            assert size == "1000x1"
+            child = psutil.Process(int(pid))
+            await socket.send_json(["resize", {"width": 99999, "height": 99999}])
+            sent = await socket.receive_bytes(timeout=SECONDS)
+            assert json.loads(sent) == {"type": "resize", "width": 1000, "height": 1000}
+        await asyncio.to_thread(eventually, lambda: not child.is_running(), "its end")
 
 
 STUCK = """

@@ -48,6 +48,12 @@ _STATIC = Path(textual_serve.__file__).parent / "static"
 _LINKS = b"this.terminal.loadAddon(this.weblinksAddon),"
 """The code that underlines addresses in textual-serve's script, as if a click opened them."""
 
+MOST_CELLS = 1000
+"""The most columns and lines of a window. More than a screen can show would take memory and time without an end."""
+
+END_SECONDS = 10
+"""Seconds that the dashboard of a page that was closed has to end in order."""
+
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -88,6 +94,22 @@ class Window(AppService):
             await super().run()
         finally:
             await self.remote_close()
+
+    async def set_terminal_size(self, width: int, height: int) -> None:
+        """Tell the dashboard the size of its window, in cells."""
+        await super().set_terminal_size(_cells(width), _cells(height))
+
+    async def stop(self) -> None:
+        """Ask the dashboard to end, and wait for its end; kill it if it takes too long."""
+        try:
+            async with asyncio.timeout(END_SECONDS):
+                await super().stop()
+                # Without a page to write to, nothing waits for that.
+                if self._process is not None:
+                    await self._process.wait()
+        except TimeoutError:
+            if self._process is not None:
+                self._process.kill()
 
     async def on_meta(self, data: bytes) -> None:
         """Close the page when the dashboard exits. Ignore requests to open an address or to download a file."""
@@ -169,13 +191,17 @@ class Browsers:
         # A browser always names the origin.
         if "Origin" not in request.headers or not self._has_token(request):
             raise web.HTTPForbidden(text="Open the link that `crewboard serve` printed.\n")
+        try:
+            width, height = (_cells(int(request.query.get(*asked))) for asked in (("width", "80"), ("height", "24")))
+        except ValueError:
+            raise web.HTTPBadRequest(text="The width and the height of a window are numbers.\n") from None
         websocket = web.WebSocketResponse(heartbeat=15, protocols=[PROTOCOL])
         await websocket.prepare(request)
         await websocket.send_json(["title", self._title])
         window = Window(self._command, websocket)
         self._open.add(websocket)
         try:
-            await window.start(int(request.query.get("width", "80")), int(request.query.get("height", "24")))
+            await window.start(width, height)
             async for message in websocket:
                 if message.type is WSMsgType.TEXT:
                     match message.json():
@@ -195,6 +221,11 @@ class Browsers:
     async def _close_windows(self, _: web.Application) -> None:
         # aiohttp would only drop the connections, after it waited for their ends.
         await asyncio.gather(*(each.close(code=WSCloseCode.GOING_AWAY) for each in self._open))
+
+
+def _cells(asked: int) -> int:
+    """Return how many columns or lines a window has whose page asks for so many."""
+    return max(1, min(asked, MOST_CELLS))
 
 
 def _file(content: bytes, kind: str) -> Handler:
