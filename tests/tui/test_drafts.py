@@ -232,6 +232,13 @@ def test_a_draft_with_a_key_in_it_is_not_written_down(tmp_path: Path) -> None:
     assert "sk-ant" not in file.read_text()
 
 
+def test_of_a_long_draft_that_is_kept_one_line_is_said(tmp_path: Path) -> None:
+    kept, lost = Drafts(tmp_path / "demo.json"), Drafts()
+    kept["api"] = lost["api"] = "# Plan\n\n" + "say how\n" * 40
+    assert dashboard.unsent(kept) == [f"Not sent, but kept (to api): # Plan {'say how ' * 6}say h…"]
+    assert dashboard.unsent(lost) == [f"Not sent (to api): {lost['api']}"], "it is nowhere else"
+
+
 def test_damaged_drafts_are_kept_aside_and_new_ones_written(tmp_path: Path) -> None:
     file = tmp_path / "demo.json"
     file.write_text('{"texts": {"api": "how')

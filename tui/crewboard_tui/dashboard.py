@@ -158,13 +158,18 @@ def farewell(team: Team) -> str:
     return f"{safe_line(', '.join(living))} {keeps} running. `{back}` opens the board again, `{stop}` ends {them}."
 
 
+_SHOWN = 60
+"""The most characters that are printed of an unsent text that is kept."""
+
+
 def unsent(drafts: Drafts, asked: Iterable[Request] = (), team: str = "") -> list[str]:
     """Return the unsent texts as sentences, to print them when the dashboard is closed; they are also stored.
 
-    `team` is the name of their team if it is not the team that is left.
+    `team` is the name of their team if it is not the team that is left. Of a text that is kept only the beginning is
+    returned.
 
-    An unsent answer to a request in `asked` that is closed is returned once and then deleted: no page shows it. Terms
-    for a plan that was sent back are kept for its next version.
+    An unsent answer to a request in `asked` that is closed is returned once and then deleted: no page shows it. Terms,
+    comments and notes for a plan that was sent back are kept for its next version.
     """
     from crewboard_tui.drafts import called, outlives, request_of
     from crewboard_tui.render.sanitize import safe_line, safe_text
@@ -175,11 +180,16 @@ def unsent(drafts: Drafts, asked: Iterable[Request] = (), team: str = "") -> lis
         if request is not None and not outlives(to, request, asked):
             del drafts[to]
     drafts.keep()
-    names = {to: safe_line(called(to, asked) + (f", team {team}" if team else "")) for to in texts}
-    return [
-        f"Not sent{', but kept' if to in drafts.safe else ''} ({names[to]}): {safe_text(text)}"
-        for to, text in texts.items()
-    ]
+    said = []
+    for to, text in texts.items():
+        name = safe_line(called(to, asked) + (f", team {team}" if team else ""))
+        if to in drafts.safe:
+            # The next dashboard shows all of it.
+            line = safe_line(text)
+            said.append(f"Not sent, but kept ({name}): {line[:_SHOWN]}{'…' if len(line) > _SHOWN else ''}")
+        else:
+            said.append(f"Not sent ({name}): {safe_text(text)}")
+    return said
 
 
 def run(
