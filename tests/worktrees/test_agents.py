@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from crewboard.commands import answers, changes, messages, put_back, settings, stop, tasks
+from crewboard.commands import answers, changes, hosts, messages, put_back, settings, stop, tasks
 from crewboard.commands import hire as hiring
 from crewboard.commands.context import Team
 from crewboard.errors import UsageError
@@ -33,7 +33,7 @@ from tests.crew import Crew, eventually
 from tests.model import ModelServer, calls, says
 from tests.sandbox.targets import run
 from tests.worktrees.conftest import Hired, git, write
-from tests.worktrees.home import Home
+from tests.worktrees.home import Home, make_repository
 
 Made = Callable[..., Crew]
 
@@ -477,6 +477,34 @@ def test_a_damaged_spec_hides_no_work_in_a_checkout(made: Made) -> None:
             stop.remove(crew.team, "bob")
     assert changes.merge(crew.team, "bob") is not None
     assert (crew.root / "new.py").read_text() == "y = 1\n"
+
+
+@pytest.mark.long
+def test_a_resume_is_refused_where_its_commit_is_not(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    team = Team(home.directory, environment={"USER": "user", "CREWBOARD_OFFLINE": "1"})
+    monkeypatch.setattr(hiring, "_check_machine", lambda *_: None)
+    monkeypatch.setattr(hosts, "start", lambda *_: None)
+    agent, began = home.directory.agent("bob"), home.hire("bob").base
+    home.commit("go on")
+    spec = agent.spec.get()
+    assert hiring.resume(team, "bob") == 2
+    tree = home.directory.worktree("bob")
+    assert git(tree, "rev-parse", "HEAD") == began, "it begins where it began, as its changes are compared"
+    assert spec is not None
+    agent.spec.put(spec)
+    shutil.rmtree(tree)
+    for of_another, why in (
+        (True, f"the repository {home.root} lacks commit {began[:10]}, at which bob began"),
+        (False, "is not in a git repository"),
+    ):
+        shutil.rmtree(home.root / ".git")
+        if of_another:
+            # With a file more, its first commit has another id also where both are made in one second.
+            home.write("other.py", "y = 2\n")
+            make_repository(home.root)
+        with pytest.raises(UsageError, match=f"bob was not resumed.*{re.escape(why)}"):
+            hiring.resume(team, "bob")
+        assert (tree.exists(), agent.spec.get()) == (False, spec), "no run is asked for"
 
 
 @pytest.mark.long

@@ -689,8 +689,7 @@ def resume(team: Team, name: str, **changes: Unpack[Resume]) -> int:
             # Imported here because commands that only read a team do not need it.
             from crewboard.worktrees import checkout
 
-            copied = team.config.worktree_copy or ()
-            checkout.prepare(team.directory, name, current.worktree, None, copied)
+            checkout.prepare_again(team.directory, name, current.worktree, team.config.worktree_copy or ())
         if placed:
             team.tell(f"{name}: {placed}")
     spec = store_agents.change_spec(agent, lambda old: _resumed(team, agent, old, changes))

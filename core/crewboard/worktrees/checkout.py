@@ -90,6 +90,25 @@ def prepare(
     return Prepared(before)
 
 
+def prepare_again(team: TeamDirectory, name: str, worktree: Worktree, copy: Sequence[str] = ()) -> None:
+    """Make the checkout of an agent that is resumed, unless it is still there, as `prepare` does.
+
+    Raises:
+        UsageError: There is no repository, or it lacks the commit at which the agent began, as that of another project.
+        StorageError: The checkout cannot be written.
+    """
+    try:
+        repository = open_repository(team.root)
+    except NoRepositoryError as error:
+        raise UsageError(f"{name} was not resumed, as it cannot have its worktree: {error}") from None
+    if not repository.has(worktree.base):
+        raise UsageError(
+            f"{name} was not resumed: the repository {repository.top} lacks commit {worktree.base[:10]}, at which "
+            f"{name} began; fetch it from the repository where {name} worked, or hire another agent"
+        )
+    prepare(team, name, worktree, worktree.base, copy)
+
+
 def make(
     team: TeamDirectory,
     name: str,
