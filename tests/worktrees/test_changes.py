@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+from functools import partial
 from typing import Any
 
 import pytest
@@ -513,6 +514,26 @@ def test_work_that_was_merged_in_another_clone_is_merged_here(home: Home) -> Non
     home.write("notes.txt", "y\n")
     home.commit("go on")
     assert [each["merged"] for each in run("changes", "--json").json] == [False]
+
+
+@pytest.mark.long
+def test_an_export_and_an_import_say_which_work_is_not_in_it(home: Home) -> None:
+    run, out = Inside(home.root), home.root.parent / "out"
+    bob = home.hire("bob")
+    bob.write("notes.txt", "x\n")
+    bob.snap()
+    home.hire("ann")
+    exported = run("export", str(out))
+    assert exported.err == f"bob has unmerged work in 1 file (+1 -0), which is not in {out}\n"
+    assert run("team", "create", "back").code == 0
+    back = partial(run, "--team", "back")
+    assert run.agree("--team", "back", "import", str(out)).code == 0
+    assert back("changes").err.startswith("no checkout is here of bob, ann: each was discarded, or not imported")
+    assert "bob has no checkout: it was discarded, or not imported" in back("changes", "bob").err
+    merged = back("merge", "bob")
+    assert (merged.code, merged.out) == (0, "nothing to merge: no checkout of bob is here, and no snapshot of one\n")
+    assert run.agree("merge", "bob").code == 0
+    assert run("export", str(home.root.parent / "again")).err == ""
 
 
 @pytest.mark.long

@@ -230,11 +230,15 @@ def delete(team: Team, *, now: bool = False, purge: bool = False, discard: bool 
                     place.unlink(missing_ok=True)
 
 
-def unmerged_work(team: Team) -> list[str]:
-    """Return a sentence about the unmerged work of each agent that has some, or may have."""
+def unmerged_work(team: Team, *, here_alone: bool = False) -> list[str]:
+    """Return a sentence about the unmerged work of each agent that has some, or may have.
+
+    With `here_alone`, leave out agents on hosts, whose work is in the store.
+    """
     from crewboard.commands import changes
 
-    return list(changes.unmerged_work(team, all_agents(team)).values())
+    names = [name for name in all_agents(team) if not (here_alone and changes.is_on_host(team, name))]
+    return list(changes.unmerged_work(team, names).values())
 
 
 def require_purgeable(team: Team, *, discard: bool = False) -> None:

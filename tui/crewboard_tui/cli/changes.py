@@ -76,7 +76,7 @@ def changes(session: Session, name: str | None, stat: bool, diff: bool, reveal: 
                 if each.files and not each.is_merged:
                     _note_yes(_shown(team, each), command_for(team, f"merge {each.agent}"))
     elif not found:
-        gone = f"{name} has no checkout: it was discarded; `crewboard resume {name}` makes a new one"
+        gone = f"{name} has no checkout: it was discarded, or not imported; `crewboard resume {name}` makes a new one"
         note(gone if name is not None else _no_worktree(team))
     elif stat or name is not None:
         for each in found:
@@ -148,6 +148,8 @@ def _note_yes(seen: common.Shown, merges: str) -> None:
 def _no_worktree(team: Team) -> str:
     if roster.is_attached(team.directory):
         return "Claude Code keeps the checkouts of its agents itself: use git to see what they changed"
+    if without := [name for name in team.config.names if commands_changes.worktree_of(team, name) is not None]:
+        return f"no checkout is here of {', '.join(without)}: each was discarded, or not imported with the team"
     return "no agent has a worktree; `crewboard spawn NAME --worktree` gives one"
 
 
@@ -361,6 +363,8 @@ def merge(
 
 
 def _nothing_to_merge(team: Team, name: str) -> str:
+    if not commands_changes.has_work(team, name) and not commands_changes.is_on_host(team, name):
+        return f"nothing to merge: no checkout of {name} is here, and no snapshot of one"
     if commands_changes.has_no_changes(team, name):
         return f"nothing to merge: {name} has no changes"
     return f"nothing to merge: all of the work of {name} is there already"

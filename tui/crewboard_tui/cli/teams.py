@@ -341,9 +341,13 @@ def export(session: Session, folder: Path) -> None:
     """Write all that is stored of the team into the new folder DIR.
 
     The files are the same, byte by byte, whether the team is kept in files or in PostgreSQL. They contain the mail and
-    the conversations of the agents.
+    the conversations of the agents, but not the work in checkouts on this machine: stderr names agents whose work is
+    not merged.
     """
     count = transfer.export(session.team, folder)
+    # A foreign team's checkouts are not read.
+    for left in stop.unmerged_work(session.team, here_alone=True) if not session.team.directory.is_foreign() else ():
+        note(f"{safe_line(left)}, which is not in {folder}")
     session.tell({"folder": str(folder), "files": count}, f"exported {counted(count, 'file')} to {folder}")
 
 
