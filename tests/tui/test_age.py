@@ -176,6 +176,7 @@ def test_the_rows_of_an_agents_mail_are_made_once(team: Frozen) -> None:
     team.mail(500, "a-3", "a-2", "message", "from another", 9)
     assert read() is found, "none of it is new"
     team.mail(501, "a-1", "a-2", "message", "one more", 9)
+    view = view_of(team)
     more = read()
     assert (len(found), len(more)) == (500, 501)
     assert all(new is old for new, old in zip(more, found, strict=False))
@@ -188,9 +189,9 @@ async def test_lines_are_made_of_the_mail_that_is_seen(team: Frozen, monkeypatch
         team.mail(number, "a-1", "a-0", "message", f"message {number} ", 900 - number)
     made, mail_line = list[object](), agent_tabs._mail_line
 
-    def note_line(*args: Any) -> Line:
+    def note_line(*args: Any, **more: Any) -> Line:
         made.append(args)
-        return mail_line(*args)
+        return mail_line(*args, **more)
 
     monkeypatch.setattr(agent_tabs, "_mail_line", note_line)
     async with opened(team, 100, 30) as stage:

@@ -54,6 +54,23 @@ async def test_mail_that_waits_stands_below_a_rule(frozen: Frozen) -> None:
         assert "deprecate" in lines[rule + 1]
 
 
+@pytest.mark.long
+async def test_read_mail_whose_times_are_not_loaded_has_no_dashes(frozen: Frozen) -> None:
+    for number in range(1, 6):
+        frozen.mail(70 + number, "ui", "perf", "message", f"word {number}.", 100 - number)
+    frozen.read("perf", 4, ago=80)
+    # The journal goes on for longer than the part of it that is read.
+    for _ in range(30):
+        frozen.said("perf", 60, "long " * 2000)
+    async with opened(frozen, 100, 30) as stage:
+        for name in ("perf", "ui"):
+            await _open(stage, name, "Mail")
+            for number in range(1, 6):
+                (line,) = (line for line in stage.text if f"word {number}." in line)
+                assert line.count("—") == (2 if number == 5 else 0), "only what waits has dashes"
+            await stage.press("escape")
+
+
 async def test_a_view_behind_a_page_asks_for_nothing(frozen: Frozen) -> None:
     async with opened(frozen, 120, 40) as stage:
         await _open(stage, "api", "Mail")

@@ -561,11 +561,18 @@ class MailRows:
         letters, asked, lead = [*mailbox.prompts, *mailbox.letters], snapshot.view.asked, snapshot.view.lead
         # The mailboxes that the user reads, where no worker picks up mail.
         yours = operator_mailboxes(snapshot.view.names)
-        looks = (localtime(box.now)[:3], width, yours, lead)
-        shows = (letters, sent, replace(box, now=0), asked, looks)
+        looks, unread = (localtime(box.now)[:3], width, yours, lead), snapshot.view.unread
+        # Their numbers need not be the same: what is picked up changes `sent`.
+        waits = {name for name, count in unread.items() if count}
+        shows = (letters, sent, replace(box, now=0), asked, looks, waits)
         if shows != self._shows:
             self._shows = shows
-            first_unread = next((each.message.id for each in unread_of(letters, box)), None)
+            new = unread_of(letters, box)
+            first_unread = new[0].message.id if new else None
+            for to in {each.message.to for each in sent}:
+                mine = [each for each in sent if each.message.to == to]
+                new += unread_of(mine, MailboxInfo(to, unread=unread.get(to, 0)))
+            new_keys = {_key(each) for each in new}
             void = void_of([*letters, *sent], asked)
             known, self._made = self._made, {}
             rows: list[CollapsibleRow] = []
@@ -573,23 +580,28 @@ class MailRows:
                 ident = letter.message.id
                 if ident == first_unread:
                     rows.append(CollapsibleRow(_RULE, (Span(" not read yet ".center(width - MARK, "─"), "dim"),)))
-                follows_from = (letter, void.get(ident), looks)
-                key = f"{letter.message.to} {ident}"
+                key = _key(letter)
+                fresh = key in new_keys
+                follows_from = (letter, void.get(ident), looks, fresh)
                 made = known.get(key)
                 if made is None or made[0] != follows_from:
                     is_talk = {letter.message.from_, letter.message.to} == {OPERATOR, lead}
                     if is_talk:
-                        row = _spoken(letter, box, width - MARK)
+                        row = _spoken(letter, box, width - MARK, fresh=fresh)
                     else:
-                        head = partial(_mail_line, letter, box, yours, width - MARK, void.get(ident))
+                        head = partial(_mail_line, letter, box, yours, width - MARK, void.get(ident), fresh=fresh)
                         body = partial(message_body, letter, box.now, width - MARK, void.get(ident))
-                        message = letter.message
-                        row = CollapsibleRow(f"{message.to} {message.id}", head, body=body, texts=(message.content,))
+                        row = CollapsibleRow(key, head, body=body, texts=(letter.message.content,))
                     made = (follows_from, row)
                 self._made[key] = made
                 rows.append(made[1])
             self._rows = rows
         return self._rows
+
+
+def _key(letter: MessageView) -> str:
+    """Return the key of a message's row: the copies of a broadcast may have one id."""
+    return f"{letter.message.to} {letter.message.id}"
 
 
 def mail_head(width: int) -> Line:
@@ -599,7 +611,9 @@ def mail_head(width: int) -> Line:
     return spread(left, (Span(f" {'PICKED':>{clock}} {'TURN':>{clock}}", "dim"),), width - MARK)
 
 
-def _mail_line(letter: MessageView, box: MailboxInfo, yours: Container[str], width: int, void: str | None) -> Line:
+def _mail_line(
+    letter: MessageView, box: MailboxInfo, yours: Container[str], width: int, void: str | None, *, fresh: bool
+) -> Line:
     message = letter.message
     # Of its own mail, an arrow and the recipient.
     is_own = message.from_ == box.name
@@ -609,22 +623,22 @@ def _mail_line(letter: MessageView, box: MailboxInfo, yours: Container[str], wid
         Span(pad_name(one_line(who), AUTHOR) + " ", "dim" if is_own else ""), *void_mark(void),
         Span(mail.verb(message), "dim"), say(headline(message)),
     )  # fmt: skip
-    times = (Span(" " * (2 * clock_width(width) + 2)),) if message.to in yours else times_line(letter, width)
-    return spread(left, times, width)
+    times = times_line(letter, width, fresh=fresh) if message.to not in yours else ()
+    return spread(left, times or (Span(" " * (2 * clock_width(width) + 2)),), width)
 
 
-def _spoken(letter: MessageView, box: MailboxInfo, width: int) -> CollapsibleRow:
+def _spoken(letter: MessageView, box: MailboxInfo, width: int, *, fresh: bool) -> CollapsibleRow:
     """Return the row of a message between the user and the lead, in full."""
     message = letter.message
     words = message.content if message.type == "result" else describe_message(message)
-    times = times_line(letter, width) if message.to == box.name else ()
+    times = times_line(letter, width, fresh=fresh) if message.to == box.name else ()
     room = width - _BEGIN - 2 * (clock_width(width) + 1) - 1
     first, *more = wrap(words.strip(), max(1, room)) or ("",)
     author = Span(pad_name(one_line(display_name(message.from_)), AUTHOR) + " ", "bold")
     sent = Span(format_sent(message.ts, box.now, _SENT) + " ", "dim")
     head = spread((sent, author, Span(first)), times, width)
     rest = tuple((Span(" " * _BEGIN + piece),) for piece in more)
-    return CollapsibleRow(f"{message.to} {message.id}", head, rest, texts=(message.content,))
+    return CollapsibleRow(_key(letter), head, rest, texts=(message.content,))
 
 
 TABS: tuple[Tab, ...] = (

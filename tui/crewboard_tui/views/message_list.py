@@ -249,10 +249,7 @@ def _right(letter: MessageView, box: MailboxInfo, width: int, *, fresh: bool) ->
     """Return the end of a message's line: whether it is new to the user, or when the worker took it."""
     if box.operators:
         return (Span(" new" if fresh else "", "warning"),)
-    if width < _TIMES_FROM or (letter.picked_up_at is None and not fresh):
-        # The journal that says when it was picked up is not loaded so far back.
-        return ()
-    return times_line(letter, width)
+    return times_line(letter, width, fresh=fresh) if width >= _TIMES_FROM else ()
 
 
 def clock_width(width: int) -> int:
@@ -260,8 +257,14 @@ def clock_width(width: int) -> int:
     return 8 if width >= _ABSOLUTE_FROM else 6
 
 
-def times_line(letter: MessageView, width: int) -> Line:
-    """Return when a message was picked up and entered a turn; relative to the time of sending if space is short."""
+def times_line(letter: MessageView, width: int, *, fresh: bool) -> Line:
+    """Return when a message was picked up and entered a turn; relative to the time of sending if space is short.
+
+    Dashes are for what is unread, which `fresh` says; the line is empty if it is only not known when it was picked up.
+    """
+    if letter.picked_up_at is None and not fresh:
+        # The journal that says when it was picked up is not loaded so far back.
+        return ()
     spans, clock = [], clock_width(width)
     for at in (letter.picked_up_at, letter.entered_turn_at):
         text, tone = "—", "warning"
