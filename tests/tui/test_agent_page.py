@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from crewboard import TeamView
-from crewboard.readmodel.activity import Activity, describe
+from crewboard.readmodel.activity import Activity, ActivityReader, describe
 from crewboard.readmodel.mail import MailReader
 from crewboard.readmodel.processes import ProcessNode, Usage, process_tree
 from crewboard.readmodel.reader import TeamReader
@@ -421,6 +421,35 @@ async def test_following_lets_go_upwards_and_comes_back_at_the_end(frozen: Froze
         await stage.sees("the very newest")
         await stage.press("f")
         await stage.sees("f follow:off")
+
+
+@pytest.mark.long
+async def test_a_transcript_says_if_older_lines_are_not_loaded(frozen: Frozen) -> None:
+    older = "older lines are not loaded · crewboard "
+    async with opened(frozen, 100, 30) as stage:
+        await _open(stage, "perf", "Transcript")
+        await stage.sees("run 1, pid 4405")
+        assert older not in stage.all
+        for number in range(600):
+            frozen.said("perf", 60, f"word {number}.")
+        await stage.sees("word 599.")
+        await stage.press("g")
+        await stage.sees(older, "journal perf prints all", "word 100.")
+        # Also where words are looked for, which may stand in them.
+        await stage.press("/")
+        await stage.write("word 9x")
+        await stage.sees(older, "no match · Esc shows all")
+        await stage.press("enter", "enter", "o", "escape")
+        await stage.sees(older, "word 100.")
+
+
+def test_an_activity_reader_says_if_a_long_journal_is_cut(frozen: Frozen) -> None:
+    assert not ActivityReader(frozen.directory.agent("perf")).has_older
+    for _ in range(30):
+        frozen.said("perf", 60, "long " * 2000)
+    reader = ActivityReader(frozen.directory.agent("perf"))
+    assert 0 < len(reader.read()) < 30
+    assert reader.has_older
 
 
 @pytest.mark.long

@@ -60,7 +60,7 @@ def test_the_feed_of_long_outputs_takes_few_megabytes(busy: Frozen) -> None:
     finally:
         tracemalloc.stop()
     assert used <= 20 * 1024 * 1024
-    kept = readers.activity("a-0")
+    kept = readers.activity("a-0").read()
     assert sum(each.characters for each in kept) <= MOST_TEXT
     assert kept[-1].detail.startswith("19 ")
 

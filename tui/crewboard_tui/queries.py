@@ -28,7 +28,7 @@ from crewboard.store import files, journal, roster
 from crewboard.store.layout import AgentDirectory, TeamDirectory
 
 if TYPE_CHECKING:
-    from crewboard.readmodel.activity import Activity, Lane
+    from crewboard.readmodel.activity import Activity, ActivityReader, Lane
     from crewboard.readmodel.crash_report import CrashReport
     from crewboard.readmodel.file_activity import FileActivity
 
@@ -162,11 +162,11 @@ class Readers:
         self._answers[query] = (self._now, known)
         return cast("T", known[1])
 
-    def activity(self, name: str) -> tuple[Activity, ...]:
-        """Return what an agent did, oldest first."""
+    def activity(self, name: str) -> ActivityReader:
+        """Return the reader of what an agent did."""
         from crewboard.readmodel.activity import ActivityReader
 
-        return self.keep(ActivityReader, name, lambda: ActivityReader(self.team.agent(name))).read()
+        return self.keep(ActivityReader, name, lambda: ActivityReader(self.team.agent(name)))
 
     def recent_calls(self, name: str) -> CallReader:
         """Return the reader of an agent's model calls in the last minutes, from which its cost per hour is computed."""
@@ -228,12 +228,14 @@ class Snapshot(Struct, frozen=True):
 class Work(Struct, frozen=True):
     """The activity of an agent, and `live`, the reply or output that is being streamed.
 
-    `host` is set while the agent works on a host from which this dashboard cannot read what is streamed.
+    `host` is set while the agent works on a host from which this dashboard cannot read what is streamed. `has_older` is
+    True if the journal has older lines than these.
     """
 
     activity: tuple[Activity, ...] = ()
     live: str = ""
     host: str = ""
+    has_older: bool = False
 
 
 class WorkOf(Struct, frozen=True):
@@ -248,7 +250,8 @@ class WorkOf(Struct, frozen=True):
             return Work()
         live = read_live(readers.team.agent(self.agent)) if agent.alive and agent.is_here else None
         hidden = live is None and agent.alive and agent.state == "working"
-        return Work(readers.activity(self.agent), live or "", agent.status.host if hidden else "")
+        reader = readers.activity(self.agent)
+        return Work(reader.read(), live or "", agent.status.host if hidden else "", reader.has_older)
 
 
 class Mailbox(Struct, frozen=True):

@@ -271,6 +271,7 @@ class ActivityReader:
         self.lines: deque[Activity] = deque()
         self._characters = 0
         self._forgotten = 0
+        self._is_cut = False
         self._answer: tuple[Activity, ...] = ()
         self._record: Exit | None = None
         self._run = 0
@@ -286,7 +287,7 @@ class ActivityReader:
         self._record = record
         if self._tail.restarted():
             self.lines.clear()
-            self._characters, self._run, self._forgotten, changed = 0, 0, 0, True
+            self._characters, self._run, self._forgotten, self._is_cut, changed = 0, 0, 0, False, True
         void = requests.judge_effect(self.agent.team)
         for event in self._tail.read_new():
             self._run, self._ended, changed = event.run, isinstance(event, RunEnded), True
@@ -305,6 +306,7 @@ class ActivityReader:
                 self._characters += added.characters
                 while len(self.lines) > 1 and (len(self.lines) > _MOST or self._characters > MOST_TEXT):
                     self._characters -= self.lines.popleft().characters
+                    self._is_cut = True
         if changed:
             # The end of the journal's last run, or of a later one that wrote nothing to it.
             is_told = record is None or record.run < self._run or (record.run == self._run and self._ended)
@@ -320,6 +322,11 @@ class ActivityReader:
             self._forgotten += before - len(self.lines)
             self._answer = self._answer[before - len(self.lines) :]
         return self._answer
+
+    @property
+    def has_older(self) -> bool:
+        """Return True if the journal has lines before those that are kept, so that only the journal has all."""
+        return self._is_cut or not self._tail.whole
 
     @property
     def forgotten(self) -> int:

@@ -26,7 +26,7 @@ from crewboard_tui.render.lines import (
     width_of,
     wrap,
 )
-from crewboard_tui.widgets.collapsible_list import MARK, CollapsibleRow
+from crewboard_tui.widgets.collapsible_list import MARK, OLDER, CollapsibleRow
 
 if TYPE_CHECKING:
     from crewboard.readmodel.activity import Activity
@@ -165,14 +165,19 @@ def live_lines(work: Work, width: int, most: int, *, caret: bool = True) -> list
 _INDENT = "  "
 
 
-def transcript_rows(work: Work, now: float, width: int, *, alive: bool, caret: bool = True) -> list[CollapsibleRow]:
+def transcript_rows(
+    work: Work, now: float, width: int, all_of_it: str, *, alive: bool, caret: bool = True
+) -> list[CollapsibleRow]:
     """Return a row for each activity of an agent, oldest first, and one for the text being streamed.
 
-    While the agent is `alive`, its latest calls without an outcome count as running.
+    If the journal has older ones, the first row says so and names `all_of_it`, the command that prints them. While the
+    agent is `alive`, its latest calls without an outcome count as running.
     """
     width -= MARK
     began = max((what.ts for what in work.activity if what.kind == "start"), default=0.0)
     folds = []
+    if work.has_older:
+        folds.append(CollapsibleRow(OLDER, (Span(f"older lines are not loaded · {all_of_it} prints all", "warning"),)))
     for what, outcome in paired(work.activity):
         if what.kind == "tool":
             open_since = now - what.ts if alive and what.ts >= began else None

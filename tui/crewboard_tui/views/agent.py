@@ -37,7 +37,7 @@ from crewboard_tui.views.base import SHORT, TALL, AppContext, BaseScreen
 from crewboard_tui.views.roster import doing
 from crewboard_tui.views.rows import explanation_lines, held_by
 from crewboard_tui.widgets.bars import StaticLines, crumbs_line, follow_words, keys_of_need
-from crewboard_tui.widgets.collapsible_list import CollapsibleList, CollapsibleRow
+from crewboard_tui.widgets.collapsible_list import OLDER, CollapsibleList, CollapsibleRow
 from crewboard_tui.widgets.line_list import LineList
 from crewboard_tui.widgets.line_view import LineView
 
@@ -262,9 +262,11 @@ class AgentPage(BaseScreen):
     def _fill(
         self, pane: LineView | CollapsibleList, lines: list[Line], folds: Sequence[CollapsibleRow], nothing: str
     ) -> None:
-        nothing = self.search.nothing(nothing) if folds or lines else nothing
+        nothing = self.search.nothing("") if folds or lines else nothing
         if isinstance(pane, CollapsibleList):
-            found = [fold for fold in folds if fold.has(self.search.words)] if self.search.words else folds
+            words = self.search.words
+            # A filter does not look into what is not loaded.
+            found = [fold for fold in folds if fold.key == OLDER or fold.has(words)] if words else folds
             pane.read(found, nothing, self.tab.head(pane.row_width) if self.tab.head else None)
         else:
             shown = [line for line in lines if matches(plain(line), self.search.words)]

@@ -650,7 +650,7 @@ TABS: tuple[Tab, ...] = (
     Tab("Transcript", lambda name: (WorkOf(name),), follows=True, nothing="nothing in its journal yet",
         folds=lambda page: transcript_rows(
             page.snapshot.get(WorkOf(page.agent.name)) or Work(), page.now, page.width,
-            alive=page.agent.alive, caret=page.caret,
+            page.typed(f"journal {page.agent.name}"), alive=page.agent.alive, caret=page.caret,
         )),
     Tab("Files", lambda _: (TouchedFiles(),), head=file_head,
         nothing="no file changed with file tools", below="changes made by shell commands are not tracked here",

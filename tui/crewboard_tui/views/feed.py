@@ -16,14 +16,11 @@ from crewboard_tui.render.looks import NEED_LOOKS, TASK_LOOKS, Look
 from crewboard_tui.views.activity import FeedRows
 from crewboard_tui.views.base import AppContext, BaseScreen, first_hire
 from crewboard_tui.widgets.bars import follow_words
-from crewboard_tui.widgets.collapsible_list import CollapsibleList, CollapsibleRow
+from crewboard_tui.widgets.collapsible_list import OLDER, CollapsibleList, CollapsibleRow
 from crewboard_tui.widgets.line_list import LineList, Row
 
 PAGE = 400
 """The number of lines of the feed that are loaded at once."""
-
-_OLDER = "older"
-"""The key of the row that stands for the lines that are not loaded."""
 
 
 class FeedScreen(BaseScreen):
@@ -60,7 +57,7 @@ class FeedScreen(BaseScreen):
         rows = self._made.read(shown, self.context.now, self.rows.row_width)
         if older:
             says = f"{older} older lines are not loaded · {self.context.key('list.top')} loads {min(older, PAGE)}"
-            rows.insert(0, CollapsibleRow(_OLDER, (Span(says, "warning"),)))
+            rows.insert(0, CollapsibleRow(OLDER, (Span(says, "warning"),)))
         self.rows.read(rows, self.search.nothing(nothing))
         self._say_whether_it_follows()
 
@@ -76,10 +73,10 @@ class FeedScreen(BaseScreen):
     @on(LineList.Moved, "#feed")
     def _moved(self) -> None:
         # Else the lines before are not there yet.
-        if self.selected == _OLDER and self._most <= len(self._read[0]):
+        if self.selected == OLDER and self._most <= len(self._read[0]):
             self._most += PAGE
             # The cursor stays where they begin.
-            self.rows.select(next((key for key in self.rows.keys if key != _OLDER), None))
+            self.rows.select(next((key for key in self.rows.keys if key != OLDER), None))
             self.ask()
         self._say_whether_it_follows()
         self.paint_keys()

@@ -8,10 +8,13 @@ from textual.binding import BindingType
 
 from crewboard_tui.keymap.bindings import bindings_of
 from crewboard_tui.render.lines import Line, Span, matches, plain
-from crewboard_tui.widgets.line_list import LazyRows, LineList
+from crewboard_tui.widgets.line_list import LazyRows, LineList, Row
 
 MARK = 2
 """Cells before each line, for the mark of foldable rows."""
+
+OLDER = "older"
+"""The key of the first row if it says that older rows are not loaded."""
 
 _INDENT = "  "
 
@@ -81,7 +84,7 @@ class CollapsibleList(LineList):
         self.scroll_to(y=0, animate=False, force=True)
 
     def read(self, folds: Sequence[CollapsibleRow], nothing: str, head: Line | None = None) -> None:
-        """Show these rows below the column heads `head`, or the text `nothing` if there are none.
+        """Show these rows below the column heads `head`, or the text `nothing` if there are none but `OLDER`.
 
         The lines of a row are made when it is first shown, and are the same objects as long as the row is the same.
         """
@@ -101,7 +104,10 @@ class CollapsibleList(LineList):
             fold, number = lines[at]
             return self._lines_of(fold, made)[number]
 
-        self.show(LazyRows(keys, line_of) if folds else self.empty_rows(nothing), indented)
+        rows: Sequence[Row] = LazyRows(keys, line_of)
+        if all(fold.key == OLDER for fold in folds):
+            rows = [*rows, *self.empty_rows(nothing)]
+        self.show(rows, indented)
 
     def _lines_of(
         self, fold: CollapsibleRow, before: Mapping[str, tuple[CollapsibleRow, bool, list[Line]]]
