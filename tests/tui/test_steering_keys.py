@@ -194,15 +194,19 @@ async def test_halt_ends_all_agents_once_the_team_name_is_typed(
     ended: list[object] = []
     monkeypatch.setattr(stop, "delete", lambda _team, **how: ended.append(how))
     async with opened(frozen, 80, 24) as stage:
-        for typed, says in (("yes", "no agent was ended"), ("demo", "all agents are ended; the files stay")):
+        for last, says in (("escape", "no agent was ended"), ("enter", "all agents are ended; the files stay")):
             await stage.press(":")
             await stage.write("halt")
             await stage.sees("stop all agents; asks for the team's name")
             await stage.until(lambda: all(each.is_finished for each in stage.app.workers), "the end of the search")
             await stage.press("enter")
             await stage.sees("the team's name ›", "Type demo")
-            await stage.write(typed)
+            # The line stays with a wrong name: what is typed next must not reach the view, where letters are keys.
+            await stage.write("dem")
             await stage.press("enter")
+            await stage.sees("no agent was ended: Type demo", "the team's name › dem")
+            await stage.write("o")
+            await stage.press(last)
             await stage.sees(says)
     assert ended == [{"now": True}]
 

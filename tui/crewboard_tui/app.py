@@ -800,9 +800,13 @@ class CrewboardApp(App[None], inherit_bindings=False):
         context, view = self.context, self.context.view
         living = sum(agent.alive for agent in view.agents)
         hint = f"Type {view.name} · the files stay · {context.key('line.leave')} ends none"
-        text = await self.push_screen_wait(PromptLine(f"end all {living}: the team's name", hint=hint))
-        if text is None or text.strip() != view.name:
-            context.say(f"no agent was ended: type the team's name, {view.name}", "warning")
+
+        def check(text: str) -> str | None:
+            return None if text.strip() == view.name else f"no agent was ended: {hint}"
+
+        label = f"end all {living}: the team's name"
+        if await self.push_screen_wait(PromptLine(label, hint=hint, check=check)) is None:
+            context.say("no agent was ended")
             return
 
         def halt() -> str:
