@@ -831,8 +831,11 @@ async def test_a_question_that_asks_one_line_takes_no_more(frozen: Frozen) -> No
     async with opened(frozen, 80, 24) as stage:
         await stage.press("slash")
         stage.app.post_message(events.Paste("api\nui"))
+        await stage.sees("Line breaks became blanks")
         await stage.press("ctrl+j")
         await stage.until(lambda: _draft(stage) == "api ui", "one line")
+        await stage.press("backspace")
+        await stage.sees_not("Line breaks became blanks")
 
 
 # ---------------------------------------------------------------------------------------- the texts sent before

@@ -272,7 +272,7 @@ class DraftInput(Editor):
         self.names = names
         self.prose = prose
         self.note = ""
-        """Why the paths that were dropped last stay text; empty once something else is written."""
+        """Why what was pasted last is another text, or no attached file; empty once something else is written."""
         self._recalled: int | None = None
         """The place of the sent text that is shown, counted from the newest, which is 0; None if none is shown."""
         self._unsent = ""
@@ -350,6 +350,8 @@ class DraftInput(Editor):
         # A terminal pastes the path of a file that is dropped on it.
         text, why = attach_dropped(event.text) if self.prose is not None else (event.text, "")
         self.add(text)
+        if self.prose is None and "\n" in clean(text).strip():
+            why = "Line breaks became blanks"
         self.note = why
 
     def check_consume_key(self, key: str, character: str | None = None) -> bool:
