@@ -986,6 +986,22 @@ async def test_what_tab_completes_is_shown(frozen: Frozen) -> None:
         assert _draft(stage) == "see @o", "it stays here while there are several"
 
 
+@pytest.mark.long
+async def test_tab_completes_the_mailbox_behind_inbox(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press(*_API, "m")
+        await stage.write("/in")
+        await stage.sees("/inbox · Tab completes")
+        await stage.press("tab")
+        await stage.write(" p")
+        await stage.sees("/inbox parser /inbox perf · Tab completes")
+        await stage.write("e")
+        await stage.press("tab")
+        assert _draft(stage) == "/inbox perf"
+        await stage.press("enter")
+        await stage.sees("▌● perf", "m writes some")
+
+
 @_SIZES
 async def test_tab_leaves_no_text_that_it_cannot_complete(frozen: Frozen, size: tuple[int, int]) -> None:
     async with opened(frozen, *size) as stage:

@@ -379,12 +379,17 @@ class DraftInput(Editor):
         begun = self.document.get_line(row)[:column]
         if self.prose is None:
             return begun, fitting(begun, self.names)
+        # A command with its argument, such as `/inbox api`, once the command is written.
+        whole = [name for name in self.names if " " in name.rstrip()]
+        if row == 0 and " " in begun and (found := fitting(begun, whole)):
+            return begun, found
         word = begun[max(begun.rfind(blank) for blank in " \t") + 1 :]
         if not word:
             return "", []
         is_first = row == 0 and word == begun
         # Only at the start does a name address an agent, and a slash begin a command.
-        found = fitting(word, self.names if is_first else [name.rstrip() for name in self.names if name[0] == "@"])
+        words = [name for name in self.names if name not in whole]
+        found = fitting(word, words if is_first else [name.rstrip() for name in words if name[0] == "@"])
         if word.startswith("@"):
             found += [f"@{path}" for path in self.prose.paths.starting_with(word[1:])]
         return word, found

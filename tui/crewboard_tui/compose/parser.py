@@ -31,7 +31,8 @@ class Visit(Struct, frozen=True):
 
 def openings(names: Sequence[str], slash: Sequence[str] = ()) -> list[str]:
     """Return the prefixes with which a line is more than a plain message; `slash` are the project's own commands."""
-    return [*(f"@{name} " for name in names), *COMMANDS, *(f"/{name} " for name in slash)]
+    visits = (f"/inbox {name}" for name in _mailboxes(names))
+    return [*(f"@{name} " for name in names), *COMMANDS, *visits, *(f"/{name} " for name in slash)]
 
 
 def parse_line(text: str, to: Sequence[str], names: Sequence[str]) -> Note | Visit:
@@ -47,7 +48,7 @@ def parse_line(text: str, to: Sequence[str], names: Sequence[str]) -> Note | Vis
         view, mailbox = COMMANDS[first], rest.strip()
         if mailbox and view != "inbox":
             raise UsageError("only /inbox takes a name")
-        return Visit(view, _known(mailbox, [OPERATOR, LEAD, *names]) if mailbox else "")
+        return Visit(view, _known(mailbox, _mailboxes(names)) if mailbox else "")
     word = first.removeprefix("@")
     # With a slash, or an ending such as `.py`, it cannot be meant as the name of an agent.
     is_path = "/" in word or "." in word.rstrip(".")
@@ -58,6 +59,10 @@ def parse_line(text: str, to: Sequence[str], names: Sequence[str]) -> Note | Vis
     except UsageError as error:
         raise UsageError(f"{error}; @@{word} writes it literally") from error
     return _note((name,), rest.strip())
+
+
+def _mailboxes(names: Sequence[str]) -> list[str]:
+    return list(dict.fromkeys([OPERATOR, LEAD, *names]))
 
 
 def _note(to: tuple[str, ...], text: str) -> Note:
