@@ -325,10 +325,31 @@ async def test_a_result_is_read_in_place_and_settled_by_opening_it(frozen: Froze
     async with opened(frozen, 100, 30) as stage:
         await stage.press("4", "G")
         await stage.sees("api · why", "result: Pagination works.", "Three files changed.")
+        # Newer mail does not take its place.
+        frozen.mail(91, "operator", "api", "message", "and the docs?", 1)
         await stage.press("enter")
         await stage.turns_to("Mail")
+        await stage.until(lambda: any("▌− " in line and "result: Pagination" in line for line in stage.text), "the row")
+        await stage.sees("Three files changed.", "and the docs?")
         await stage.press("4", "4")
         await stage.sees_not("result: Pagination works.")
+
+
+@pytest.mark.long
+async def test_opening_one_of_several_results_leaves_the_others(frozen: Frozen) -> None:
+    settings.change_setting(frozen.team, "result_needs", "on")
+    for number in range(3):
+        frozen.mail(90 + number, "api", "lead", "result", f"Part {number} works.\n\nAnd its tests.", 20 - number)
+    async with opened(frozen, 100, 30) as stage:
+        await stage.press("4", "G")
+        await stage.sees("result (+2 more): Part 2 works.")
+        await stage.press("enter")
+        await stage.turns_to("Mail")
+        await stage.sees("▌− ", "And its tests.", "3 results wait · D acknowledges all of them")
+        await stage.press("4", "4")
+        await stage.sees("result (+2 more): Part 2 works.")
+        await stage.press("G", "D")
+        await stage.sees("acknowledged: api", "Needs you · 6 ")
 
 
 @pytest.mark.long

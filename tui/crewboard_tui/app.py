@@ -888,10 +888,10 @@ class CrewboardApp(App[None], inherit_bindings=False):
         while len(self.screen_stack) > 1 and not is_form(self.screen):
             await self.pop_screen()
 
-    def open_agent(self, name: str, tab: str = "Now") -> None:
+    def open_agent(self, name: str, tab: str = "Now", result_in: str = "") -> None:
         from crewboard_tui.views.agent import AgentPage
 
-        self.push_screen(AgentPage(self.context, name, tab))
+        self.push_screen(AgentPage(self.context, name, tab, result_in=result_in))
 
     def watch_agent(self, name: str, since: float) -> None:
         from crewboard_tui.views.agent import AgentPage

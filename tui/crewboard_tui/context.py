@@ -67,8 +67,8 @@ class Navigator(Protocol):
     async def open_view(self, mode: str, at: str = "", *, find: str = "") -> None:
         """Show a numbered view without the pages above it, with the cursor on the row `at`, narrowed to `find`."""
 
-    def open_agent(self, name: str, tab: str = "Now") -> None:
-        """Open the page of an agent on one of its tabs."""
+    def open_agent(self, name: str, tab: str = "Now", result_in: str = "") -> None:
+        """Open the page of an agent on one of its tabs; in Mail at its newest result in the mailbox `result_in`."""
 
     def watch_agent(self, name: str, since: float) -> None:
         """Replace this screen with the page of an agent, and wait there for its result.

@@ -410,6 +410,7 @@ def _result_needs(evidence: TeamEvidence) -> Iterator[Need]:
             f"result{more}: {newest.text}",
             file=newest.file,
             mailbox=newest.mailbox,
+            count=count,
             marks=tuple((result_mark(found.mailbox, author), float(found.end)) for found in mailboxes),
         )
 

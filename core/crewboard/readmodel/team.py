@@ -75,6 +75,8 @@ class Need(Struct, frozen=True):
     """True if both agents of a need `collision` have worktrees, and their work does not merge."""
     mailbox: str | None = None
     """The mailbox that holds the newest message of a need `result`."""
+    count: int = 1
+    """The number of results that a need `result` is about."""
     answered_in: str | None = None
     """The other program in which alone the request can be answered; None if it can be answered here."""
     sha256: str = ""

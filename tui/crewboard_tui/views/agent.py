@@ -32,7 +32,18 @@ from crewboard_tui.render.lines import (
     width_of,
 )
 from crewboard_tui.render.looks import NEED_LOOKS, look_of
-from crewboard_tui.views.agent_tabs import NAMES, TABS, VITALS, MailRows, Page, Tab, lead_mail, vital_lines, vitals_of
+from crewboard_tui.views.agent_tabs import (
+    NAMES,
+    TABS,
+    VITALS,
+    MailRows,
+    Page,
+    Tab,
+    lead_mail,
+    mail_key,
+    vital_lines,
+    vitals_of,
+)
 from crewboard_tui.views.base import SHORT, TALL, AppContext, BaseScreen
 from crewboard_tui.views.roster import doing
 from crewboard_tui.views.rows import explanation_lines, held_by
@@ -60,12 +71,15 @@ _RESULTS = {
 class AgentPage(BaseScreen):
     """Everything about one agent: its vitals, and tabs that `[` and `]` turn.
 
-    With `since` (epoch seconds), the page waits for the result of the assignment that began then.
+    With `since` (epoch seconds), the page waits for the result of the assignment that began then. With `result_in`, the
+    Mail tab begins at the newest result in that mailbox, unfolded.
     """
 
     CSS_PATH = "agent.tcss"
 
-    def __init__(self, context: AppContext, name: str, tab: str = "Now", since: float | None = None) -> None:
+    def __init__(
+        self, context: AppContext, name: str, tab: str = "Now", since: float | None = None, result_in: str = ""
+    ) -> None:
         super().__init__(context)
         self.agent_name = name
         self._at = NAMES.index(tab)
@@ -75,6 +89,8 @@ class AgentPage(BaseScreen):
         self._facts = LineView(id="facts", classes="pane", follows=False)
         self._folds = CollapsibleList(id="folds", classes="pane")
         self._waits = StaticLines(id="foreground")
+        self._result_in = result_in
+        """The mailbox whose newest result is still to be unfolded; empty if there is none."""
         self._awaited_since = since
         self._outcome: Line | None = None
         """The outcome of the assignment that is awaited; None until it is over."""
@@ -162,6 +178,7 @@ class AgentPage(BaseScreen):
 
     def after_paint(self) -> None:
         super().after_paint()
+        self._open_result()
         pane, is_lead = self._pane(), self.agent_name == self.context.view.lead
         if is_lead and isinstance(pane, CollapsibleList) and self.is_current and not self.context.read_only:
             # The answers of the lead are read once all that are not stand on the screen in full.
@@ -173,9 +190,20 @@ class AgentPage(BaseScreen):
                 return
             answers = [each for each in sent or () if (each.message.to, each.message.type) == (OPERATOR, "result")]
             unread = answers[-lead.unread_results :]
-            if unread and {f"{OPERATOR} {each.message.id}" for each in unread} <= pane.whole_in_sight:
+            if unread and {mail_key(each) for each in unread} <= pane.whole_in_sight:
                 end = unread[-1].end
                 self.context.note_read(partial(messages.acknowledge_answers, self.context.team, self.agent_name, end))
+
+    def _open_result(self) -> None:
+        """Unfold the result for which the page was opened, once the tab shows it."""
+        if not self._result_in or self.tab.name != "Mail":
+            return
+        sent, wanted = self.context.snapshot.get(MailFrom(self.agent_name)) or (), (self._result_in, "result")
+        newest = next((each for each in reversed(sent) if (each.message.to, each.message.type) == wanted), None)
+        if newest is not None and (key := mail_key(newest)) in self._folds.keys:
+            self._result_in = ""
+            self._folds.select(key)
+            self._folds.action_turn()
 
     def _pane(self) -> LineView | CollapsibleList:
         return self._folds if self.tab.folds else self._page if self.tab.follows else self._facts

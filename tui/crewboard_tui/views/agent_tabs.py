@@ -572,7 +572,7 @@ class MailRows:
             for to in {each.message.to for each in sent}:
                 mine = [each for each in sent if each.message.to == to]
                 new += unread_of(mine, MailboxInfo(to, unread=unread.get(to, 0)))
-            new_keys = {_key(each) for each in new}
+            new_keys = {mail_key(each) for each in new}
             void = void_of([*letters, *sent], asked)
             known, self._made = self._made, {}
             rows: list[CollapsibleRow] = []
@@ -580,7 +580,7 @@ class MailRows:
                 ident = letter.message.id
                 if ident == first_unread:
                     rows.append(CollapsibleRow(_RULE, (Span(" not read yet ".center(width - MARK, "─"), "dim"),)))
-                key = _key(letter)
+                key = mail_key(letter)
                 fresh = key in new_keys
                 follows_from = (letter, void.get(ident), looks, fresh)
                 made = known.get(key)
@@ -599,7 +599,7 @@ class MailRows:
         return self._rows
 
 
-def _key(letter: MessageView) -> str:
+def mail_key(letter: MessageView) -> str:
     """Return the key of a message's row: the copies of a broadcast may have one id."""
     return f"{letter.message.to} {letter.message.id}"
 
@@ -638,7 +638,7 @@ def _spoken(letter: MessageView, box: MailboxInfo, width: int, *, fresh: bool) -
     sent = Span(format_sent(message.ts, box.now, _SENT) + " ", "dim")
     head = spread((sent, author, Span(first)), times, width)
     rest = tuple((Span(" " * _BEGIN + piece),) for piece in more)
-    return CollapsibleRow(_key(letter), head, rest, texts=(message.content,))
+    return CollapsibleRow(mail_key(letter), head, rest, texts=(message.content,))
 
 
 TABS: tuple[Tab, ...] = (

@@ -191,12 +191,15 @@ class NeedsScreen(BaseScreen):
     async def _open(self) -> None:
         """Open the request, the task, the agent or the mailbox of the selected need.
 
-        Opening a result marks it as read.
+        Opening a result marks it as read, but not the earlier ones of the agent that are still to be read.
         """
         need, view = self.selected_need(), self.context.view
         if need is None:
             return
-        if need.kind == "result" and not self.context.read_only:
+        if need.kind == "result" and need.count > 1:
+            seen = self.context.key("agent.acknowledge")
+            self.context.say(f"{need.count} results wait · {seen} acknowledges all of them")
+        elif need.kind == "result" and not self.context.read_only:
             self.context.note_read(partial(messages.acknowledge_marks, self.context.team, dict(need.marks)))
         request = view.request(need.request_id)
         if request is not None:
@@ -206,7 +209,7 @@ class NeedsScreen(BaseScreen):
         elif need.task is not None:
             await self.context.navigator.open_view("tasks", str(need.task))
         elif view.agent(need.agent) is not None:
-            self.context.navigator.open_agent(need.agent, _TABS.get(need.kind, "Now"))
+            self.context.navigator.open_agent(need.agent, _TABS.get(need.kind, "Now"), need.mailbox or "")
         elif need.mailbox:
             await self.context.navigator.open_view("inbox", need.mailbox)
 
