@@ -84,14 +84,17 @@ async def test_a_broadcast_goes_to_all_agents(frozen: Frozen) -> None:
 
 
 @pytest.mark.long
-async def test_a_broadcast_goes_to_the_marked_alone_also_to_one(frozen: Frozen) -> None:
+async def test_b_sends_the_marked_a_message_that_is_not_to_all(frozen: Frozen) -> None:
     async with opened(frozen) as stage:
-        await stage.press(*_API, "space", "b")
-        await stage.sees("to api (1) ›")
+        await stage.press(*_API, "space", "j", "space", "b")
+        await stage.sees("to api, ui ›")
         await stage.write("freeze")
         await stage.press("enter")
-        await stage.sees("sent to 1 agent")
-    assert mailbox.read(frozen.directory, "api").messages[-1].content == "freeze"
+        await stage.sees("sent to api, ui")
+        await stage.sees_not("marked")
+    for name in ("api", "ui"):
+        newest = mailbox.read(frozen.directory, name).messages[-1]
+        assert (newest.type, newest.content) == ("message", "freeze")
     assert not mailbox.read(frozen.directory, "scan").messages
 
 

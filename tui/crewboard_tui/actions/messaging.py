@@ -181,11 +181,11 @@ class Messaging:
         return None if self._names else "no agent is running"
 
     def broadcast(self, selection: Selection) -> None:
-        """Open an input for a text to the marked agents, or to all if none is marked."""
-        all_names = self._names
-        names = list(selection.marked) or all_names
-        is_all = sorted(names) == sorted(all_names)
-        to, draft = ("all agents", ALL_AGENTS) if is_all else (", ".join(names), to_agents(names))
+        """Open an input for a text to all agents; if only some are marked, for a message to each of these."""
+        names = self._names
+        if selection.marked and sorted(selection.marked) != sorted(names):
+            self.write_to(list(selection.marked), selection.unmark)
+            return
 
         def send(text: str) -> None:
             left = list(names)
@@ -196,11 +196,11 @@ class Messaging:
                 return f"sent to {counted(told, 'agent')}"
 
             def kept_as() -> str:
-                return draft if left == names else to_agents(left)
+                return ALL_AGENTS if left == names else to_agents(left)
 
             self._context.do("sending to all", tell, settle=keep_unsent(self._context, kept_as, text))
 
-        self.write(ComposeTarget(f"to {to} ({len(names)})", draft, send))
+        self.write(ComposeTarget(f"to all agents ({len(names)})", ALL_AGENTS, send))
 
     # -------------------------------------------------------------------------------------------------- interrupt
 
