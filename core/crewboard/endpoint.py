@@ -238,6 +238,11 @@ def host_and_port(url: str) -> str:
     return f"{host}:{parts.port or (443 if parts.scheme == 'https' else 80)}"
 
 
+def place(url: str, environment: Mapping[str, str]) -> str:
+    """Return what a worker with this environment calls the server at an address: its host and port, and if offline."""
+    return f"the offline model at {host_and_port(url)}" if env.is_offline(environment) else host_and_port(url)
+
+
 def is_anthropic(url: str) -> bool:
     """Return True if an address is that of Anthropic's own API."""
     return urllib.parse.urlsplit(url).hostname == API_HOST

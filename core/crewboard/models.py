@@ -314,6 +314,10 @@ _SET_UP = (
         "set ANTHROPIC_BASE_URL to the address of its API, and resume agents in that shell",
     ),
     (
+        re.compile(r"\bno connection to the offline model\b"),
+        "it is started again; if that does not help, `crewboard stop NAME`, then `crewboard resume NAME`",
+    ),
+    (
         re.compile(r"\bno connection to (?!\S*(?:anthropic\.com|api\.aws|googleapis\.com|azure\.com):)"),
         "if the address is wrong, stop the agent, correct ANTHROPIC_BASE_URL, and resume it in that shell",
     ),

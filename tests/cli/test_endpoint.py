@@ -14,7 +14,7 @@ from urllib.error import URLError
 
 import pytest
 
-from crewboard import endpoint, env, redaction
+from crewboard import endpoint, env, models, redaction
 from crewboard.commands.context import Team
 from crewboard.store.layout import TeamDirectory
 from crewboard_tui.cli import doctor
@@ -183,6 +183,20 @@ def test_a_failed_connection_after_a_redirect_names_where_it_led() -> None:
         with pytest.raises(anthropic.APIConnectionError) as raised:
             asyncio.run(api.models.retrieve("m"))
     assert refusals.judge(raised.value).text == "no connection to 127.0.0.1:9: Connection refused"
+
+
+def test_an_unreachable_offline_model_is_named_with_what_helps(monkeypatch: pytest.MonkeyPatch) -> None:
+    import anthropic
+
+    from crewboard.worker.llm import client, refusals
+
+    monkeypatch.setenv("CREWBOARD_OFFLINE", "1")
+    with pytest.raises(anthropic.APIConnectionError) as raised:
+        asyncio.run(client.make_client(api_key="k", base_url="http://127.0.0.1:9").models.retrieve("m"))
+    text = refusals.judge(raised.value).text
+    assert text == "no connection to the offline model at 127.0.0.1:9: Connection refused"
+    assert "ANTHROPIC_BASE_URL" not in str(models.remedy(text))
+    assert "`crewboard resume NAME`" in str(models.remedy(text))
 
 
 def test_an_error_without_words_is_named() -> None:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -188,3 +189,12 @@ def test_it_loads_neither_the_sdk_nor_the_screens() -> None:
     )
     done = subprocess.run([sys.executable, "-I", "-c", program], check=True, capture_output=True, text=True)
     assert done.stdout == "[]\n"
+
+
+@pytest.mark.long
+def test_it_takes_a_free_port_where_the_wanted_one_is_taken(servers: Servers) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        servers.start(*LATE, "--port", str(port))
+        assert servers.info().url.startswith("http://127.0.0.1:")
+        assert not servers.info().url.endswith(f":{port}")

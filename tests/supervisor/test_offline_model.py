@@ -1,10 +1,16 @@
-"""The offline model's server starts in the background: the supervisor never waits for it."""
+"""The offline model's server: it starts in the background, and again while a worker that uses it lives."""
 
 import os
 import signal
+from pathlib import Path
 
+import pytest
+
+from crewboard.records.processes import ModelServerInfo, Supervisor
+from crewboard.store import leases
 from crewboard.store.layout import TeamDirectory
 from crewboard.supervisor.launcher import Launcher, OfflineModel
+from tests.cli.shell import Inside, clean_environment
 from tests.crew import WAIT_TIMEOUT, eventually
 
 OFFLINE = {"PATH": os.environ["PATH"], "CREWBOARD_OFFLINE": "1", "ANTHROPIC_API_KEY": "key"}
@@ -28,3 +34,32 @@ def test_the_server_starts_without_blocking(directory: TeamDirectory) -> None:
     assert server is not None
     model.end()
     assert server.wait(WAIT_TIMEOUT) in (0, -signal.SIGTERM)
+
+
+@pytest.mark.long
+def test_a_killed_server_comes_back_at_the_same_address(tmp_path: Path) -> None:
+    run = Inside(tmp_path, clean_environment(CREWBOARD_OFFLINE="1", CREWBOARD_OFFLINE_PACE="0"))
+    team = TeamDirectory(tmp_path / ".crewboard" / "default")
+    try:
+        assert run("spawn", "ann", "--type", "explore", "--prompt", "say hi").out == "hi\n"
+        first = leases.holder(team.model_lock, ModelServerInfo)
+        assert first is not None
+        os.kill(first.pid, signal.SIGKILL)
+        assert run("spawn", "ann", "--type", "explore", "--prompt", "say ho").out == "ho\n"
+        second = leases.holder(team.model_lock, ModelServerInfo)
+        assert second is not None
+        assert second.url == first.url
+
+        # The next supervisor knows the address from the lock alone.
+        supervisor = leases.holder(team.supervisor_lock, Supervisor)
+        assert supervisor is not None
+        os.kill(supervisor.pid, signal.SIGKILL)
+        os.kill(second.pid, signal.SIGKILL)
+        eventually(lambda: not leases.is_held(team.supervisor_lock), "the end of the supervisor")
+        assert run("supervisor", "--restart").code == 0
+        assert run("spawn", "ann", "--type", "explore", "--prompt", "say he").out == "he\n"
+        third = leases.holder(team.model_lock, ModelServerInfo)
+        assert third is not None
+        assert third.url == first.url
+    finally:
+        run("team", "delete", "default", "--now")

@@ -30,6 +30,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("team", type=Path, help="the team's directory")
     parser.add_argument("--grace", type=float, default=10.0, help="seconds to stay without supervisor and workers")
     parser.add_argument("--look", type=float, default=5.0, help="seconds from one look to the next")
+    parser.add_argument("--port", type=int, default=0, help="port to listen on; a free one if it is 0 or taken")
     args = parser.parse_args(argv)
     team = TeamDirectory(args.team.resolve())
     try:
@@ -43,20 +44,20 @@ def main(argv: list[str] | None = None) -> int:
         except ValueError as error:
             raise UsageError(f"{env.OFFLINE_PACE} is a number, not {pace!r}") from error
         os.chdir("/")
-        asyncio.run(_serve(service, team, lock, args.grace, args.look))
+        asyncio.run(_serve(service, team, lock, args.grace, args.look, args.port))
     except CrewboardError as error:
         sys.stderr.write(f"offline model: {error}\n")
         return error.exit_code
     return 0
 
 
-async def _serve(service: Service, team: TeamDirectory, lock: Held, grace: float, look: float) -> None:
+async def _serve(service: Service, team: TeamDirectory, lock: Held, grace: float, look: float, port: int) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     # The terminal of the process that started it may close.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    async with http.listening(service.handle) as url:
+    async with http.listening(service.handle, port) as url:
         info = ModelServerInfo(pid=os.getpid(), url=url)
         leases.sign(lock, info)
         unneeded = asyncio.ensure_future(_until_unneeded(team, lock, info, grace, look))

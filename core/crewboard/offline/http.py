@@ -115,8 +115,10 @@ def error_body(kind: str, message: str) -> dict[str, Any]:
 
 
 @contextlib.asynccontextmanager
-async def listening(handler: Handler) -> AsyncIterator[str]:
-    """Listen on a free port of 127.0.0.1, answer requests with `handler`, and yield the base URL.
+async def listening(handler: Handler, port: int = 0) -> AsyncIterator[str]:
+    """Listen on 127.0.0.1, answer requests with `handler`, and yield the base URL.
+
+    The port is `port`, or a free one if that is 0 or taken.
 
     At the end, all connections are closed.
     """
@@ -127,7 +129,10 @@ async def listening(handler: Handler) -> AsyncIterator[str]:
         serving[task] = writer.transport
         task.add_done_callback(serving.pop)
 
-    server = await asyncio.start_server(connected, "127.0.0.1", backlog=512)
+    try:
+        server = await asyncio.start_server(connected, "127.0.0.1", port, backlog=512)
+    except OSError:
+        server = await asyncio.start_server(connected, "127.0.0.1", 0, backlog=512)
     host, port = server.sockets[0].getsockname()[:2]
     try:
         yield f"http://{host}:{port}"

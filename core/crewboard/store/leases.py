@@ -135,8 +135,11 @@ def holder(lease: Key, model: type[R]) -> R | None:
     Raises:
         StorageError: It is not known whether the lease is held.
     """
-    if not is_held(lease):
-        return None
+    return last_said(lease, model) if is_held(lease) else None
+
+
+def last_said(lease: Key, model: type[R]) -> R | None:
+    """Return what the last holder of a lease wrote into it, whether it is held or not; None if that cannot be read."""
     try:
         return codec.decode(lease.get() or b"", model)
     except (StorageError, BadDataError):

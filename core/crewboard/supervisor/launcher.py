@@ -52,6 +52,9 @@ _ARGUMENT_ROOM = " " * 64
 MODEL_START_TIMEOUT = 15.0
 """Seconds that the offline model's server may take to start."""
 
+MODEL_LOOK_INTERVAL = 2.0
+"""Shortest time in seconds between two looks for the offline model's server, and so between two starts of it."""
+
 _UNREACHABLE = "http://127.0.0.1:9"
 """The address that a worker gets if the offline model's server did not start: its calls fail, and it reports that."""
 
@@ -327,12 +330,16 @@ class Launcher:
 
 
 class OfflineModel:
-    """The offline model's server of one team, which is started when a worker needs it."""
+    """The offline model's server of one team, which runs while a worker needs it."""
 
     def __init__(self, team: TeamDirectory, launcher: Launcher) -> None:
         self._team = team
         self._launcher = launcher
         self._started_at: float | None = None
+        self._looked_at = float("-inf")
+        self._settings: Mapping[str, str] = {}
+        self._url = ""
+        """The last address of the server, which living workers have; empty if there was none."""
 
     def worker_environment(self, environment: Mapping[str, str]) -> dict[str, str] | None:
         """Return the environment of a worker; for a worker that uses the offline model it names that model's server.
@@ -341,22 +348,36 @@ class OfflineModel:
         """
         if not env.is_offline(environment):
             return dict(environment)
+        self._settings = env.offline_settings(environment)
         holder = leases.holder(self._team.model_lock, ModelServerInfo)
         if holder is not None and holder.url:
             url = holder.url
         else:
-            if self._started_at is None:
-                self._started_at = time.monotonic()
-                if not leases.is_held(self._team.model_lock):
-                    with open(self._team.model_log, "ab", opener=files.open_private) as output:
-                        settings = {**os.environ, **env.offline_settings(environment)}
-                        self._launcher.start(["crewboard.offline", str(self._team.path)], settings, output.fileno())
+            self._started_at = self._started_at or time.monotonic()
+            self.keep_running()
             if time.monotonic() - self._started_at < MODEL_START_TIMEOUT:
                 return None
             log.error("the offline model did not start; see %s", self._team.model_log)
             url = _UNREACHABLE
         self._started_at = None
         return {**env.without_api(environment), "ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "offline"}
+
+    def keep_running(self) -> None:
+        """Start the server if it does not run, at its last address if that is free: living workers know no other.
+
+        Look at most once in `MODEL_LOOK_INTERVAL` seconds.
+        """
+        if time.monotonic() - self._looked_at < MODEL_LOOK_INTERVAL:
+            return
+        self._looked_at = time.monotonic()
+        # What a killed server said stays until the next one takes the lock.
+        said = leases.last_said(self._team.model_lock, ModelServerInfo)
+        self._url = said.url if said is not None and said.url else self._url
+        if not leases.is_held(self._team.model_lock):
+            port = ["--port", self._url.rpartition(":")[2]] if self._url else []
+            with open(self._team.model_log, "ab", opener=files.open_private) as output:
+                command = ["crewboard.offline", str(self._team.path), *port]
+                self._launcher.start(command, {**os.environ, **self._settings}, output.fileno())
 
     def end(self) -> None:
         """End the team's offline model server if there is one."""

@@ -598,10 +598,12 @@ class Supervisor:
             self.pass_again_in(left if left > 0 else KILL_GRACE)
         # No file event tells a worker that its spec was edited, its status damaged or its lease removed. Without its
         # lease it must end within 10 s, and by itself it looks every 15 s while it rests.
-        watched.status.get()
+        status = watched.status.get()
         if watched.told is not spec or watched.status.damaged or not leases.is_held(watched.agent.lease):
             self.wake_one(watched.agent.name)
         watched.told = spec
+        if status is not None and status.offline:
+            self.model.keep_running()
         if self._placement.has_lost_lease(watched):
             log.error("%s run %d lost its lease, so it is killed", watched.agent.name, watched.run)
             self._launcher.signal(worker, signal.SIGKILL, tree=True)

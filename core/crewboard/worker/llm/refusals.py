@@ -282,7 +282,7 @@ def _judge_connection(error: anthropic.APIConnectionError) -> Refusal:
             why = os.strerror(below.errno)
         below = below.__cause__ or below.__context__
     why = why or str(cause or error) or type(cause).__name__
-    text = f"no {what} {endpoint.host_and_port(url)}{way}: {why}"
+    text = f"no {what} {endpoint.place(url, os.environ)}{way}: {why}"
     return Refusal(text, retry=True, unavailable=True, closed_on=bytes_of(error.request) if is_closed else None)
 
 
