@@ -188,6 +188,22 @@ def seconds_problem(environment: Mapping[str, str]) -> str | None:
     return None
 
 
+def pace_problem(environment: Mapping[str, str]) -> str | None:
+    """Return what is wrong with the variable for the pace of the offline model; None if its server could use it."""
+    text = environment.get(OFFLINE_PACE)
+    try:
+        is_number = not text or abs(float(text)) < float("inf")
+    except ValueError:
+        is_number = False
+    return None if is_number else f"{OFFLINE_PACE} is {text!r}; it can be a number, and 0 is at once"
+
+
+def sandbox_problem(environment: Mapping[str, str]) -> str | None:
+    """Return what is wrong with the variable for the sandbox; None if a worker could use it."""
+    wanted = sandbox(environment)
+    return None if wanted in ("auto", "none") else f"{SANDBOX} is {wanted!r}; it can be auto or none"
+
+
 def is_debugging() -> bool:
     """Return True if errors are to be printed with their traceback."""
     return os.environ.get(DEBUG) == "1"

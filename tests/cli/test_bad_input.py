@@ -154,6 +154,26 @@ def test_seconds_that_no_worker_can_use_refuse_the_hire(cli: Cli, name: str, val
     assert (wrong["mark"], wrong["detail"]) == ("bad", says)
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "says", "check"),
+    [
+        ("CREWBOARD_OFFLINE_PACE", "abc", "it can be a number", "pace"),
+        ("CREWBOARD_OFFLINE_PACE", "inf", "it can be a number", "pace"),
+        ("CREWBOARD_SANDBOX", "bogus", "it can be auto or none", "sandbox"),
+    ],
+)
+def test_a_value_that_no_worker_can_use_refuses_the_hire(
+    cli: Cli, name: str, value: str, says: str, check: str
+) -> None:
+    given = cli.with_environment(**{"CREWBOARD_OFFLINE": "1", name: value})
+    # An explorer runs no commands, and its worker reads the variable all the same.
+    given("spawn", "ann", "--type", "explore", "--prompt", "look").refused(2, f"{name} is {value!r}; {says}")
+    assert list(cli.root.iterdir()) == [], "no team is made"
+    wrong = next(each for each in given("doctor", "--json").json if each["name"] == check)
+    assert wrong["mark"] == "bad"
+    assert name in wrong["detail"]
+
+
 def test_a_retry_budget_of_0_is_one(cli: Cli) -> None:
     cli.with_environment(CREWBOARD_RETRY_BUDGET="0")(*SPAWN).refused(78, "no API key")
 

@@ -324,14 +324,15 @@ def has_key(environment: Mapping[str, str]) -> bool:
     return endpoint.credential(environment) is not None
 
 
-def check_seconds(environment: Mapping[str, str]) -> None:
-    """Check that a worker with this environment could use each variable that sets a number of seconds.
+def check_variables(environment: Mapping[str, str]) -> None:
+    """Check that a worker with this environment, and the offline model's server, could use the values of variables.
 
     Raises:
-        UsageError: It could not; the message names the variable and its value.
+        UsageError: They could not; the message names the variable and its value.
     """
-    if (problem := env.seconds_problem(environment)) is not None:
-        raise UsageError(problem)
+    for problem_with in (env.seconds_problem, env.pace_problem, env.sandbox_problem):
+        if (problem := problem_with(environment)) is not None:
+            raise UsageError(problem)
 
 
 def check_credentials(environment: Mapping[str, str]) -> None:

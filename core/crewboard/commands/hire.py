@@ -15,7 +15,7 @@ from crewboard.commands.context import (
     NONE,
     Team,
     check_credentials,
-    check_seconds,
+    check_variables,
     command_for,
     join_reasons,
     lacks_with_engine,
@@ -371,7 +371,7 @@ def _check_machine(team: Team, kind: AgentType, flags: HireOptions, engine: Engi
     """
     if store_hosts.exist(team.directory):
         return
-    check_seconds(team.environment)
+    check_variables(team.environment)
     if engine is None:
         check_credentials(team.worker_environment)
         pricing.require_readable(team.directory.root, team.worker_environment)

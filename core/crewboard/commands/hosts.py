@@ -14,7 +14,7 @@ from crewboard.commands.context import (
     POLL_INTERVAL,
     Team,
     check_credentials,
-    check_seconds,
+    check_variables,
     choose_team,
     command_for,
     only_or_default,
@@ -140,7 +140,7 @@ def command(team: Team, name: str, slots: int, labels: list[str], url: str | Non
             f"the team {directory.path.name} uses the offline model (host {offline[0]}), and its agents would become "
             "paid work here: begin this host with --offline too, or create another team"
         )
-    check_seconds(team.environment)
+    check_variables(team.environment)
     check_credentials(team.worker_environment)
     directory.join(url)
     end_supervisor(directory)

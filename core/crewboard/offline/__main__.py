@@ -38,7 +38,7 @@ def main(argv: list[str] | None = None) -> int:
         lock = leases.take(team.model_lock)
         if lock is None:
             return 0
-        pace, faults = os.environ.get(env.OFFLINE_PACE, "1"), os.environ.get(env.OFFLINE_FAULTS)
+        pace, faults = os.environ.get(env.OFFLINE_PACE) or "1", os.environ.get(env.OFFLINE_FAULTS)
         try:
             service = Service(max(0.0, float(pace)), Faults(file=Path(faults).resolve() if faults else None))
         except ValueError as error:

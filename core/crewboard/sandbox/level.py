@@ -50,8 +50,8 @@ def find(policy: Policy, environment: Mapping[str, str]) -> Found:
     wanted = env.sandbox(environment)
     if wanted == "none":
         return Found("none", (f"{env.SANDBOX} is none",), f"unset {env.SANDBOX}")
-    if wanted != "auto":
-        raise UsageError(f"{env.SANDBOX} is {wanted!r}; it can be auto or none")
+    if (problem := env.sandbox_problem(environment)) is not None:
+        raise UsageError(problem)
     if env.is_posix(environment):
         if environment.get(env.PLATFORM) == "posix":
             return Found("none", (f"{env.PLATFORM} is posix",), f"unset {env.PLATFORM}")

@@ -104,7 +104,7 @@ def all_checks(session: Session, to_try: Sequence[str] = ()) -> list[Check]:
     """Run all checks, the most important first, and return their results. Make one call to each model in `to_try`."""
     environment = session.team.worker_environment
     offline = env.is_offline(environment)
-    wrong = env.seconds_problem(environment)
+    wrong, wrong_pace = env.seconds_problem(environment), env.pace_problem(environment)
     return [
         python(),
         bytecode(package_folders()),
@@ -114,6 +114,7 @@ def all_checks(session: Session, to_try: Sequence[str] = ()) -> list[Check]:
             else tried(session.team, dict(environment), to_try)
         ),
         *([Check("seconds", "bad", wrong, "unset it, or correct it")] if wrong else []),
+        *([Check("pace", "bad", wrong_pace, "unset it, or correct it")] if wrong_pace else []),
         *local_servers(session, environment),
         *system(),
         sandbox(session.root, environment),
