@@ -368,9 +368,11 @@ def _check_machine(team: Team, kind: AgentType, flags: HireOptions, engine: Engi
         BadDataError: The project's `models.toml` or `prices.toml` is damaged.
         NoSandboxError: No sandbox is available for this type.
         UsageError: A variable that the worker reads has a wrong value.
+        UntrustedError: The team's supervisor is out of reach from here.
     """
     if store_hosts.exist(team.directory):
         return
+    supervisor_client.require_reachable(team.directory)
     check_variables(team.environment)
     if engine is None:
         check_credentials(team.worker_environment)

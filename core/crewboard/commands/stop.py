@@ -59,12 +59,14 @@ def stop(team: Team, name: str, reason: str = "") -> Ending:
     Raises:
         UsageError: There is no such agent.
         TryLaterError: The agent refused or did not answer in time, and continues.
+        UntrustedError: The team's supervisor is out of reach from here.
     """
     if (attached := team.config.attached) is not None:
         why = f" ({reason})" if reason else ""
         messages.send(team, name, f"The operator asks you to stop{why}: finish what you are doing now, then end.")
         _end_attached(team, attached, name, requests.SHUTDOWN_TIMEOUT)
         return "ended"
+    supervisor_client.require_reachable(team.directory)
     agent = team.agent(name)
     before = agent.spec.load_or_none()
     request = ask_to_stop(team, name, reason)
@@ -98,10 +100,12 @@ def stop_now(team: Team, name: str) -> Ending:
     Raises:
         UsageError: There is no such agent.
         TryLaterError: The agent did not end in time.
+        UntrustedError: The team's supervisor is out of reach from here.
     """
     if (attached := team.config.attached) is not None:
         _end_attached(team, attached, name, 0)
         return "ended"
+    supervisor_client.require_reachable(team.directory)
     agent = team.agent(name)
     if not leases.is_held(agent.lease):
         return _stop_ended(team, name)
@@ -197,9 +201,10 @@ def delete(team: Team, *, now: bool = False, purge: bool = False, discard: bool 
     Raises:
         UsageError: With `purge` and without `discard`, an agent has unmerged work.
         TryLaterError: A worker, with `purge` a host, or the supervisor is still running.
-        UntrustedError: The team is foreign.
+        UntrustedError: The team is foreign, or its supervisor is out of reach from here.
     """
     team.directory.require_adopted()
+    supervisor_client.require_reachable(team.directory)
     if purge:
         require_purgeable(team, discard=discard)
     given = {"now": now, "purge": purge, "discard": discard}

@@ -420,11 +420,7 @@ def _connect(team: TeamDirectory, holder: Supervisor) -> socket.socket:
     """
     team.require_adopted()
     if not is_own_socket(Path(holder.socket), os.environ):
-        raise UntrustedError(
-            f"the supervisor of {team.path} (pid {holder.pid}) listens at {holder.socket!r}, which is in no folder of "
-            "this user's own, so nothing was sent to it. If you started it in a shell with another XDG_RUNTIME_DIR, "
-            "set that here too; if you did not make this team, remove its directory"
-        )
+        raise UntrustedError(_foreign_socket(team, holder))
     import socket
 
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -435,6 +431,39 @@ def _connect(team: TeamDirectory, holder: Supervisor) -> socket.socket:
         connection.close()
         raise
     return connection
+
+
+def _foreign_socket(team: TeamDirectory, holder: Supervisor) -> str:
+    folder = Path(holder.socket).parent
+    is_named = folder.name == "crewboard" and is_private_folder(folder)
+    started_with = f"XDG_RUNTIME_DIR={folder.parent}" if is_named else "another XDG_RUNTIME_DIR"
+    return (
+        f"the supervisor of {team.path} (pid {holder.pid}) listens at {holder.socket!r}, which is in no folder of "
+        f"this user's own, so nothing was sent to it. If you started it in a shell with {started_with}, "
+        "set that here too; if you did not make this team, remove its directory"
+    )
+
+
+def unreachable_reason(team: TeamDirectory) -> str | None:
+    """Return why this process may send nothing to the team's supervisor; None if it may, or if there is none."""
+    holder = leases.holder(team.supervisor_lock, Supervisor)
+    if holder is None or not holder.socket or is_own_socket(Path(holder.socket), os.environ) or store_hosts.exist(team):
+        return None
+    return _foreign_socket(team, holder)
+
+
+def require_reachable(team: TeamDirectory) -> None:
+    """Check that this process may send to the team's supervisor, before a command records what it is to do.
+
+    Raises:
+        UntrustedError: The supervisor listens in no folder of this user's own.
+    """
+    deadline = time.monotonic() + _TAKEN_WITHIN
+    # A process that takes the lock erases what the holder before it wrote only then.
+    while (why := unreachable_reason(team)) is not None:
+        if time.monotonic() > deadline:
+            raise UntrustedError(why)
+        time.sleep(_POLL)
 
 
 def _deliver(team: TeamDirectory, holder: Supervisor, line: bytes) -> bool:

@@ -538,5 +538,7 @@ def supervisor(session: Session, restart: bool) -> None:
     found = read_team(directory).supervisor
     hint = f" since {clock(found.silent_since)}; --restart replaces it" if found.silent_since is not None else ""
     session.tell(asdict(found), found.describe() + hint)
+    if (why := supervisor_client.unreachable_reason(directory)) is not None:
+        note(why)
     if found.silent_since is not None:
         raise click.exceptions.Exit(int(ExitCode.TRY_LATER))
