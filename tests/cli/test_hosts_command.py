@@ -14,6 +14,7 @@ from tests.cli.files import alive, enlist
 from tests.cli.shell import Cli
 from tests.hosts import up
 from tests.placed import add_host, want
+from tests.raw import RawServer
 
 
 @pytest.mark.files_only("a team in PostgreSQL has hosts")
@@ -73,6 +74,20 @@ def test_status_says_which_host_uses_the_offline_model(cli: Cli, team: Team) -> 
         assert " · Messages API" in cli("status").out
         hosts.save(team.directory, host.replace(offline=True))
         assert "\noffline model only on build1\n" in cli("status").out
+
+
+def test_a_hire_for_offline_hosts_asks_no_server(cli: Cli, team: Team) -> None:
+    with RawServer() as server:
+        given = cli.with_environment(ANTHROPIC_API_KEY="key", ANTHROPIC_BASE_URL=server.url)
+        with up(team.directory, "build1") as host:
+            hosts.save(team.directory, host.replace(offline=True))
+            hire = ("--type", "explore", "--prompt", "look", "--background", "--effort", "high")
+            assert given("spawn", "scout", *hire).code == 0
+            assert server.asked == []
+            hosts.save(team.directory, host)
+            given("spawn", "other", *hire)
+            # One of them has a key.
+            assert server.asked != []
 
 
 def test_status_says_what_a_resumed_agent_waits_for(cli: Cli, team: Team) -> None:

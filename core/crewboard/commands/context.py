@@ -87,9 +87,15 @@ class Team(Struct, frozen=True):
 
     @property
     def offline(self) -> bool:
-        """Return True if agents that are started now use the offline model: the environment says so, or the team does.
+        """Return True if agents that are started now use the offline model, here or on the team's hosts."""
+        return self.offline_here or hosts.are_offline(self.directory)
 
-        A team that has used it stays on it, whether or not there is an API key: nothing becomes paid work unasked.
+    @property
+    def offline_here(self) -> bool:
+        """Return True if agents that are started on this machine use the offline model.
+
+        The environment says so, or the team does: one that has used it stays on it, whether or not there is an API key,
+        so that nothing becomes paid work unasked.
         """
         return env.is_offline(self.environment) or roster.uses_offline_model(self.directory)
 
@@ -398,7 +404,7 @@ class CommandLine(Struct, frozen=True):
     def of(cls, team: Team) -> "CommandLine":
         """Return the command for `team`, as typed in the current directory with the current environment."""
         attached, directory = roster.is_attached(team.directory), team.directory
-        offline = team.offline and not env.is_offline()
+        offline = team.offline_here and not env.is_offline()
         root = root_options(directory.root)
         try:
             is_default = not root and choose_team(directory.root, None).path == directory.path

@@ -135,7 +135,7 @@ def command(team: Team, name: str, slots: int, labels: list[str], url: str | Non
                 f"with `kill {host.pid}`"
             )
     offline = [host.name for host in known if host.offline]
-    if offline and not team.offline:
+    if offline and not team.offline_here:
         raise UsageError(
             f"the team {directory.path.name} uses the offline model (host {offline[0]}), and its agents would become "
             "paid work here: begin this host with --offline too, or create another team"

@@ -145,6 +145,19 @@ def is_up(team: TeamDirectory, name: str) -> bool:
     return leases.is_held(lease(team, name))
 
 
+def are_offline(team: TeamDirectory) -> bool:
+    """Return True if all hosts that are up, or all hosts if none is up, use the offline model.
+
+    False if the team has no hosts, or it is not known.
+    """
+    try:
+        known = load_all(team)
+        hosts = [host for host in known if is_up(team, host.name)] or known
+    except StorageError:
+        return False
+    return bool(hosts) and all(host.offline for host in hosts)
+
+
 def labels(host: Host) -> frozenset[str]:
     """Return all labels of a host, including those of its engines and the one that only it has."""
     return frozenset({*host.offers, HOST_LABEL + host.name})
