@@ -21,6 +21,7 @@ SPAWN = ("spawn", "scout", "--type", "explore", "--prompt", "look")
     ("arguments", "code", "words"),
     [
         (("nope",), 2, ("no such command: 'nope'",)),
+        (("help", "nope"), 2, ("no such command: 'nope'",)),
         (("statu",), 2, ("did you mean 'status'",)),
         (("diff", "scout"), 2, ("no such command: 'diff'", "`crewboard changes NAME --diff` does that")),
         (("task", "done", "3"), 2, ("no such command: 'done'", "`crewboard task update ID --status completed` does")),
@@ -128,6 +129,12 @@ SPAWN = ("spawn", "scout", "--type", "explore", "--prompt", "look")
 )
 def test_a_mistake_gets_a_sentence(cli: Cli, arguments: tuple[str, ...], code: int, words: tuple[str, ...]) -> None:
     cli(*arguments).refused(code, *words)
+
+
+@pytest.mark.parametrize("words", [(), ("spawn",), ("task", "add")])
+def test_help_is_a_command_too(cli: Cli, words: tuple[str, ...]) -> None:
+    shown = cli("help", *words)
+    assert (shown.code, shown.out) == (0, cli(*words, "--help").out)
 
 
 def test_help_is_shown_also_behind_a_group_s_json(cli: Cli) -> None:

@@ -1,6 +1,7 @@
 """The command line with real workers on the offline model: the first steps of a user."""
 
 import json
+import os
 import select
 import signal
 import subprocess
@@ -15,7 +16,7 @@ from crewboard.readmodel.reader import read_team
 from crewboard.records.base import convert
 from crewboard.records.events import Answer, Event, Reply, Sent
 from crewboard.records.messages import Message
-from crewboard.records.processes import Lease
+from crewboard.records.processes import Lease, Supervisor
 from crewboard.records.requests import Request
 from crewboard.store import agents, journal, leases, mailbox
 from crewboard.store.layout import TeamDirectory
@@ -103,6 +104,21 @@ def test_a_first_hire_says_that_the_supervisor_is_started(offline: Cli) -> None:
     ran = offline(*spawn("lister", "explore", "say hello"))
     assert ran.err.splitlines()[0] == "starting the supervisor …"
     assert "starting the supervisor" not in offline(*spawn("lister", "explore", "say hello")).err
+
+
+@pytest.mark.long
+def test_a_resume_of_several_starts_one_supervisor_and_says_so_once(offline: Cli, directory_of: TeamDirectory) -> None:
+    names = ("ann", "ben", "cat")
+    for name in names:
+        assert offline(*spawn(name, "explore", "say hello")).code == 0
+    assert offline("stop", "--all").code == 0
+    supervisor = leases.holder(directory_of.supervisor_lock, Supervisor)
+    assert supervisor is not None
+    os.kill(supervisor.pid, signal.SIGKILL)
+    eventually(lambda: not supervisor_client.is_alive(directory_of), "the end of the supervisor")
+    ran = offline("resume", "--all")
+    assert (ran.code, ran.err.count("starting the supervisor")) == (0, 1)
+    assert all(agent_of(offline, name)["alive"] for name in names)
 
 
 @pytest.mark.files_only("a team in a database may get hosts")

@@ -180,6 +180,8 @@ def test_import_replaces_no_agents(cli: Cli, filled: TeamDirectory, tmp_path: Pa
     cli("import", str(tmp_path / "out")).refused(2, "has agents")
     cli("import", str(tmp_path)).refused(2, "there is no team in")
     cli("export", str(tmp_path / "out")).refused(2, "is not an empty folder")
+    for command in ("export", "import"):
+        cli(command, "").refused(2, "the name is empty")
     assert contents(filled.path) == before
 
 

@@ -5,6 +5,7 @@ A run is put into the queue for hosts, or on a team without hosts, its superviso
 
 import socket
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -40,6 +41,7 @@ LOST_TIMEOUT = 20.0
 """Seconds to wait for the end of agents whose host is lost: their leases last 15 s by default."""
 
 _LEAVE_TIMEOUT = 10.0
+_supervisor_start = threading.Lock()
 _LONGEST_NAME = 32
 
 
@@ -188,8 +190,11 @@ def start(team: Team, agent: AgentDirectory, spec: Spec) -> None:
     if hosts.exist(team.directory):
         _start_on_host(team, agent, spec)
         return
-    if not supervisor_client.is_alive(team.directory):
-        team.tell("starting the supervisor …")
+    # One after the other, so that several starts at once say it once.
+    with _supervisor_start:
+        if not supervisor_client.is_alive(team.directory):
+            team.tell("starting the supervisor …")
+            supervisor_client.wake_supervisor(team.directory)
     deadline = time.monotonic() + START_TIMEOUT
     next_wake = 0.0
     while time.monotonic() < deadline:

@@ -363,6 +363,12 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         known = self.list_commands(ctx)
+        if args[0] == "help" and ctx.parent is None and not ctx.resilient_parsing:
+            # As in git: `help COMMAND` is `COMMAND --help`.
+            args = [*args[1:], "--help"]
+            if len(args) == 1:
+                click.echo(ctx.get_help())
+                ctx.exit()
         # The shell completes what follows an unknown word, too: then there is nothing, and no error.
         if args[0] not in known and not args[0].startswith("-") and not ctx.resilient_parsing:
             near = nearest(args[0], known)

@@ -331,7 +331,18 @@ def delete(session: Session, name: str, now: bool, purge: bool, discard: bool) -
     session.tell({"name": name, "ended": alive, "purged": purge}, says)
 
 
-_FOLDER = click.Path(file_okay=False, path_type=Path)
+class _Folder(click.Path):
+    """A folder; an empty name, such as that of a variable which is not set, is none."""
+
+    # click defines this signature.
+    def convert(
+        self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None
+    ) -> str | bytes | os.PathLike[str]:
+        # `Path` would take it for the current directory.
+        return super().convert(value, param, ctx) if value else self.fail("the name is empty", param, ctx)
+
+
+_FOLDER = _Folder(file_okay=False, path_type=Path)
 
 
 @click.command()
