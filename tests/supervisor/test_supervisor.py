@@ -463,9 +463,11 @@ def test_a_hung_supervisor_is_a_need_and_can_be_replaced(crew: Crew, monkeypatch
     # An answer is not waited for: the wait would be twice as long as a busy machine needs.
     monkeypatch.setattr(supervisor_client, "_SEND_TIMEOUT", 2 * WAIT_TIMEOUT)
     asked = time.monotonic()
-    with pytest.raises(TryLaterError, match=f"process {hung}.* does not answer"):
+    with pytest.raises(TryLaterError, match=f"process {hung}.* does not answer.* scout ends as soon as"):
         stop.stop_now(crew.team, "scout")
     assert time.monotonic() - asked < WAIT_TIMEOUT
+    with pytest.raises(TryLaterError, match=r"late is hired: then `crewboard .*resume late` starts it"):
+        crew.hire("late", "explore", "say hello")
     cli = Inside(crew.root)
     told = cli("supervisor")
     assert (told.code, told.out.partition(" since ")[0]) == (75, f"supervisor {hung} hangs")
@@ -483,6 +485,7 @@ def test_a_hung_supervisor_is_a_need_and_can_be_replaced(crew: Crew, monkeypatch
     assert crew.see("scout").pid == worker
     assert structs.replace(crew.view().supervisor, shared_bytes=None) == SupervisorView(successor, alive=True)
     assert hire.resume(crew.team, "scout") == 2
+    assert hire.resume(crew.team, "late") == 1
 
 
 def test_a_slow_supervisor_is_not_called_hung(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

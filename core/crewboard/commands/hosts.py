@@ -194,7 +194,7 @@ def start(team: Team, agent: AgentDirectory, spec: Spec) -> None:
     with _supervisor_start:
         if not supervisor_client.is_alive(team.directory):
             team.tell("starting the supervisor …")
-            supervisor_client.wake_supervisor(team.directory)
+            _request(team, agent, spec.run)
     deadline = time.monotonic() + START_TIMEOUT
     next_wake = 0.0
     while time.monotonic() < deadline:
@@ -205,7 +205,7 @@ def start(team: Team, agent: AgentDirectory, spec: Spec) -> None:
         if held is not None and held.provided:
             return
         if time.monotonic() >= next_wake:
-            supervisor_client.request_start(team.directory, agent.name, spec.run, team.worker_environment)
+            _request(team, agent, spec.run)
             next_wake = time.monotonic() + 1
         time.sleep(POLL_INTERVAL)
     going_on = (
@@ -214,6 +214,19 @@ def start(team: Team, agent: AgentDirectory, spec: Spec) -> None:
         else "no supervisor runs: try again"
     )
     raise TryLaterError(f"{agent.name} did not start within {START_TIMEOUT:.0f} s; {going_on}; see {agent.log}")
+
+
+def _request(team: Team, agent: AgentDirectory, run: int) -> None:
+    """Ask the supervisor to start a run; start a supervisor if there is none.
+
+    Raises:
+        TryLaterError: It does not answer; the message says how the agent, whose run is recorded, is started.
+    """
+    try:
+        supervisor_client.request_start(team.directory, agent.name, run, team.worker_environment)
+    except TryLaterError as error:
+        again = command_for(team, f"resume {agent.name}")
+        raise TryLaterError(f"{error}. {agent.name} is hired: then `{again}` starts it") from error
 
 
 def _start_on_host(team: Team, agent: AgentDirectory, spec: Spec) -> None:

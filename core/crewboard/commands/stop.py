@@ -111,7 +111,11 @@ def stop_now(team: Team, name: str) -> Ending:
         return _stop_ended(team, name)
     _kill(team, name)
     team.note("stop", name, "now")
-    if not _wait_for_kill(team, [name]):
+    try:
+        has_ended = _wait_for_kill(team, [name])
+    except TryLaterError as error:
+        raise TryLaterError(f"{error}. This stop is recorded: {name} ends as soon as a supervisor runs") from error
+    if not has_ended:
         raise TryLaterError(hosts.still_running(team, [name]))
     return "ended"
 
