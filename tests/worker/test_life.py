@@ -142,9 +142,11 @@ def test_a_journal_tells_of_the_death_of_the_run_before(shared_crew: Crew) -> No
 def test_a_worker_that_a_signal_stopped_is_stuck_even_if_idle(shared_crew: Crew) -> None:
     shared_crew.run("halted", "explore", "say hello")
     shared_crew.wait_for("halted", "idle")
+    before = time.time()
     shared_crew.halt("halted")
     seen = shared_crew.wait_for("halted", "stuck")
     assert seen.reason == f"process {seen.pid} was stopped by a signal; `kill -CONT` continues it"
+    assert seen.since >= before, "not since it became idle"
     assert "stuck" in [need.kind for need in shared_crew.view().needs if need.agent == "halted"]
     shared_crew.kill("halted", signal.SIGCONT)
     shared_crew.wait_for("halted", "idle")

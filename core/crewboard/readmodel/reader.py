@@ -50,6 +50,7 @@ class AgentReader:
         self.undone = self.directory.undone.watch()
         self.seen_alive: float | None = None
         self.seen_gone: float | None = None
+        self.seen_stopped: float | None = None
         self.facts: AgentFacts | None = None
         """The facts about the agent that were last read, with those in the team's files."""
         self.view: AgentView | None = None
@@ -452,6 +453,11 @@ class TeamReader:
             lives = self._is_held(reader.directory)
             if lives:
                 reader.note_lease(lives, now)
+        # The kernel does not say since when.
+        if of_worker is None or not self._probe.is_stopped(of_worker):
+            reader.seen_stopped = None
+        elif reader.seen_stopped is None:
+            reader.seen_stopped = now
         # A mirror writes the spec of a new agent once it has read what that did; nothing here resumes the agent.
         is_attached = common.config.attached is not None
         return AgentFacts(
@@ -462,7 +468,7 @@ class TeamReader:
             boot_id=self._probe.boot_id(),
             now=now,
             pid_gone=pid_gone,
-            is_stopped=of_worker is not None and self._probe.is_stopped(of_worker),
+            seen_stopped=reader.seen_stopped,
             seen_alive=reader.seen_alive,
             seen_gone=reader.seen_gone,
             lease_unreadable=reader.directory.lease in self._unreadable,

@@ -90,7 +90,8 @@ class SeenHost(Struct, frozen=True):
 class Evidence(Struct, frozen=True):
     """The evidence about one agent, read at one time. `held` says whether its lease was held, and was read first.
 
-    - `pid_gone`: the lease is held, but the process that the status names is gone. `is_stopped`: a signal stopped it.
+    - `pid_gone`: the lease is held, but the process that the status names is gone.
+    - `seen_stopped`: when this reader first saw that a signal had stopped the process; None while none has.
     - `supervised`: a supervisor runs. `boot_id`: the present boot of this machine.
     - `seen_alive` and `seen_gone`: when this reader last saw the lease held, and when it first saw it free after that;
       None if it never did.
@@ -104,7 +105,7 @@ class Evidence(Struct, frozen=True):
     boot_id: str
     now: float
     pid_gone: bool = False
-    is_stopped: bool = False
+    seen_stopped: float | None = None
     supervised: bool = False
     seen_alive: float | None = None
     seen_gone: float | None = None
@@ -202,9 +203,9 @@ def _alive(seen: Evidence, spec: Spec, last_run: int) -> Finding:
         return Finding("stopping", seen.exit.at, describe_exit(seen.exit))
     if seen.pid_gone:
         return Finding("unknown", status.since, f"says {status.state} · pid {status.pid} gone · lease still held")
-    if seen.is_stopped:
+    if seen.seen_stopped is not None:
         stopped = f"process {status.pid} was stopped by a signal; `kill -CONT` continues it"
-        return Finding("stuck", status.since, stopped)
+        return Finding("stuck", seen.seen_stopped, stopped)
     # A worker writes its status again before its deadline.
     if status.deadline_monotonic is not None and status.boot_id == seen.boot_id:
         is_overdue = seen.monotonic > status.deadline_monotonic
