@@ -1197,7 +1197,8 @@ async def test_the_meter_counts_the_version_that_an_answer_is_about(frozen: Froz
 
 
 @pytest.mark.long
-async def test_comparing_revisions_keeps_the_place_in_the_plan(frozen: Frozen) -> None:
+@pytest.mark.parametrize("back", ["=", "escape"])
+async def test_comparing_revisions_keeps_the_place_in_the_plan(frozen: Frozen, back: str) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _open_plan(stage)
         await stage.press("j", "j", "j")
@@ -1205,7 +1206,7 @@ async def test_comparing_revisions_keeps_the_place_in_the_plan(frozen: Frozen) -
         before = stage.text
         await stage.press("=")
         await stage.sees("What changed", "--- v1")
-        await stage.press("=")
+        await stage.press(back)
         await stage.settles()
         assert stage.text[4:19] == before[4:19]
 

@@ -302,6 +302,7 @@ class ReviewScreen(BaseScreen):
         self.back_layers = (
             Layer(lambda: self.feedback.denying or self.feedback.has_cursor, self._leave_feedback),
             Layer(lambda: self._editing or self._choosing, self._read_on),
+            Layer(lambda: self._comparing, self._compare),
             self.panes.layer,
         )
         own = (
