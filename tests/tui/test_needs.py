@@ -1,6 +1,7 @@
 """`4` Needs-you: the order, reason and age of each need, and what continues after an answer."""
 
 import pytest
+from msgspec.structs import replace
 
 from crewboard.commands import control, messages, settings
 from crewboard.commands.context import CommandLine
@@ -12,11 +13,13 @@ from crewboard.records.messages import RETRY
 from crewboard.records.processes import Exit
 from crewboard.store import agents, mailbox, tasks
 from crewboard_tui.cli.answers import answers as ways_to_answer
+from crewboard_tui.queries import Snapshot
 from crewboard_tui.render.formats import format_clock
 from crewboard_tui.render.lines import plain
 from crewboard_tui.views.hire import HireScreen
 from crewboard_tui.views.rows import crash_lines
 from crewboard_tui.widgets import line_list
+from crewboard_tui.widgets.bars import alert_line
 from crewboard_tui.widgets.line_list import LineList
 from tests.cli.files import alive
 from tests.frozen import NOW, Frozen
@@ -412,6 +415,15 @@ async def test_the_alert_line_shows_the_keys_of_the_need(frozen: Frozen) -> None
         await stage.until(lambda: "! open  r resume  D seen" in stage.part("alert"), "keys that work at once")
         await stage.press("j")
         await stage.until(lambda: "! open › r resume  D seen" in stage.part("alert"), "keys for when it is open")
+
+
+@pytest.mark.parametrize(("is_told", "more"), [(False, "+4 more"), (True, "+3 more")])
+def test_the_alert_line_counts_the_needs_it_does_not_name(frozen: Frozen, *, is_told: bool, more: str) -> None:
+    view = TeamReader(frozen.directory, clock=lambda: NOW, probe=frozen.probe).read()
+    assert len(view.needs) == 5
+    assert more in plain(alert_line(Snapshot(view), NOW, 120, is_told=is_told))
+    alone = replace(view, needs=view.needs[:2] if is_told else view.needs[:1])
+    assert "more" not in plain(alert_line(Snapshot(alone), NOW, 120, is_told=is_told))
 
 
 async def test_below_the_list_of_needs_no_line_repeats_the_first(

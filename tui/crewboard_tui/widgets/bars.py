@@ -381,8 +381,9 @@ def away_for(snapshot: "Snapshot") -> str:
 
 def _worst(view: TeamView, now: float, width: int, pressed: Pressed, keys: Line, *, opens: bool, is_told: bool) -> Line:
     need, *others = view.needs
-    wide = width >= _WORDS_FROM
-    more = Span(f" +{len(others)} more" if others and wide else "", "dim")
+    # The needs that the line does not name: where the first one is told elsewhere, it names the second one.
+    unnamed = others[1:] if is_told else others
+    more = Span(f" +{len(unnamed)} more" if unnamed and width >= _WORDS_FROM else "", "dim")
     next_key = (Span(f" {pressed('app.next')}", "key", "app.next"), Span(" open" if opens else " next", "", "app.next"))
     agent, effects = view.agent(need.agent), []
     if need.kind == "death" and agent is not None:
