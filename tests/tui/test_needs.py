@@ -417,6 +417,14 @@ async def test_the_alert_line_shows_the_keys_of_the_need(frozen: Frozen) -> None
         await stage.until(lambda: "! open › r resume  D seen" in stage.part("alert"), "keys for when it is open")
 
 
+async def test_the_footer_begins_with_the_keys_of_the_need(empty: Frozen) -> None:
+    empty.hire("perm1", "code", "working", "bash ls", ago=700, pid=4500, deadline=NOW - 9)
+    async with opened(empty, 80, 24) as stage:
+        await stage.press("4")
+        await stage.until(lambda: "i interrupt  x stop" in stage.part("keys"), "the keys that answer")
+        assert stage.part("keys").split()[0] == "i"
+
+
 @pytest.mark.parametrize(("is_told", "more"), [(False, "+4 more"), (True, "+3 more")])
 def test_the_alert_line_counts_the_needs_it_does_not_name(frozen: Frozen, *, is_told: bool, more: str) -> None:
     view = TeamReader(frozen.directory, clock=lambda: NOW, probe=frozen.probe).read()

@@ -41,6 +41,7 @@ from crewboard_tui.widgets.bars import (
     Footer,
     StaticLines,
     alert_line,
+    answers_to,
     footer_of,
     others_line,
     press,
@@ -532,7 +533,9 @@ class BaseScreen(Screen[None]):
     def paint_keys(self) -> None:
         """Find out which keys work, and paint the footer."""
         if self.is_ready and self.is_active and not self.is_due:
-            self._footer = footer_of(self, self.keys_in_body, self.filled_key)
+            need = self.context.view.need(self.shown_need)
+            first = [ident for ident, _ in answers_to(need, self.context.view)] if need is not None else ()
+            self._footer = footer_of(self, self.keys_in_body, self.filled_key, first)
             self.paint_footer()
 
     def paint_keys_soon(self) -> None:

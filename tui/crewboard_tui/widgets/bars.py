@@ -25,6 +25,7 @@ from crewboard.readmodel.usage import bill_team
 from crewboard_tui.keymap.bindings import (
     BY_ID,
     KEY_NAMES,
+    KEYS,
     KEYS_OF_NEED,
     Key,
     Pressed,
@@ -200,13 +201,16 @@ def _side_by_side(pieces: Iterable[Line], kept: Container[Line]) -> Line:
     return tuple(span for piece in pieces if piece in kept for span in (Span(" "), *piece, Span(" ")))
 
 
-def footer_of(screen: Screen[Any], in_body: Sequence[str] = (), filled: str = "") -> Footer:
+def footer_of(screen: Screen[Any], in_body: Sequence[str] = (), filled: str = "", first: Sequence[str] = ()) -> Footer:
     """Return the footer of a screen.
 
     `in_body` has the ids of keys that the screen shows in its body. The key with the id `filled` has a coloured ground.
+    The keys with the ids `first` come before all others, also those without a rank.
     """
-    shown = [(key, pressed.split()[0]) for key, pressed in working_keys(screen) if key.footer is not None and key.label]
-    shown.sort(key=lambda pair: pair[0].footer or 0)
+    ranks = {key.id: key.footer for key in KEYS if key.footer is not None}
+    ranks |= {ident: at - len(first) for at, ident in enumerate(first)}
+    shown = [(key, pressed.split()[0]) for key, pressed in working_keys(screen) if key.id in ranks and key.label]
+    shown.sort(key=lambda pair: ranks[pair[0].id])
     pieces: dict[str, Line] = {
         key.id: (Span(f" {pressed} {key.label} ", "success-pill", key.id),)
         if key.id == filled
@@ -220,8 +224,7 @@ def footer_of(screen: Screen[Any], in_body: Sequence[str] = (), filled: str = ""
     more = [pieces[_MORE]] if _MORE in pieces else []
     of_selection = (*[pieces[ident] for ident in of_thing[: MOST_OF_SELECTION - len(more)]], *more)
     # What answers comes before the way to the next need, as their ranks say.
-    next_need, *ranks = [BY_ID[ident].footer or 0 for ident in ("app.next", *of_thing)]
-    answers = sum(rank < next_need for rank in ranks)
+    answers = sum(ranks[ident] < ranks["app.next"] for ident in of_thing)
     return Footer(of_selection, tuple(pieces[ident] for ident in of_app[-MOST_OF_APP:]), of_body, max(_FIRST, answers))
 
 
@@ -416,19 +419,28 @@ def keys_of_need(need: Need, view: TeamView, pressed: Pressed, *, words: bool, a
     Without that room, only the first key is returned, and none unless the keys `act` now. Before keys that work only
     once the need is open, there is an arrow.
     """
-    if need.agent == SYSTEM and need.kind == "failed":
-        return ()  # a supervisor is not an agent: the need shows the command that replaces it
+    keys = answers_to(need, view)
+    if not keys and need.answered_in is None:
+        return ()
     spans = [Span(" ›", "dim")] if words and not acts else []
     if need.answered_in is not None:
         return (*spans, Span(" answer in its terminal"))
-    made_by = "limit" if need.limit is not None else "refusal" if need.refused_by is not None else need.kind
-    keys = [each for each in KEYS_OF_NEED[made_by] if view.attached is None or not BY_ID[each[0]].steers]
     for at, (ident, label) in enumerate(keys if words else keys[: int(acts)]):
         # A click must act on this need and not on another row.
         target = ident if acts else ""
         gap = "  " if acts or at else " "
         spans += [Span(f"{gap}{pressed(ident)}", "key", target), Span(f" {label}", "", target)]
     return tuple(spans)
+
+
+def answers_to(need: Need, view: TeamView) -> list[tuple[str, str]]:
+    """Return the ids of the keys that answer a need in Needs-you, each with its label there."""
+    # A supervisor is not an agent: the need shows the command that replaces it. What its agent's terminal answers has
+    # no key here.
+    if (need.agent == SYSTEM and need.kind == "failed") or need.answered_in is not None:
+        return []
+    made_by = "limit" if need.limit is not None else "refusal" if need.refused_by is not None else need.kind
+    return [each for each in KEYS_OF_NEED[made_by] if view.attached is None or not BY_ID[each[0]].steers]
 
 
 _URGENT = tuple(LOOKS[state] for state in URGENT)
