@@ -163,11 +163,15 @@ def test_stopping_an_ended_agent_leaves_tasks_of_others(team: Team) -> None:
     assert kinds(team) == [("task_failed", "yours")]
 
 
-def test_the_end_of_a_team_without_agents_needs_nothing(team: Team) -> None:
+def test_the_end_of_a_team_leaves_results_and_failed_tasks(team: Team) -> None:
+    finish(team, "scout")
+    send_result(team, "scout", "41 modules")
     failed = tasks.add(team.directory, "fails", 1.0)
     tasks.update(team.directory, failed.id, OPERATOR, 2.0, status="failed")
+    before = kinds(team)
+    assert {kind for kind, _ in before} == {"result", "task_failed"}
     stop.delete(team, now=True)
-    assert kinds(team) == []
+    assert kinds(team) == before
 
 
 def test_result_needs_can_be_switched_off(team: Team) -> None:

@@ -221,18 +221,20 @@ def acknowledge_answers(team: Team, name: str, end: int) -> None:
     acknowledge_marks(team, {result_mark(OPERATOR, name): float(end)})
 
 
-def acknowledge_all(team: Team, names: Iterable[str], *, all_tasks: bool = False) -> None:
-    """Record that the operator has seen how these agents ended, their results, and their failed tasks.
+def acknowledge_all(team: Team, names: Iterable[str], *, only_ends: bool = False) -> None:
+    """Record that the operator has seen how these agents ended, and unless `only_ends` their results and failed tasks.
 
-    Agents that are running or never ran are left out. With `all_tasks`, all failed tasks of the team have been seen.
+    Agents that are running or never ran are left out.
     """
     runs = {name: _ended_run(team, name) for name in names}
     ended = {name: run for name, run in runs.items() if run}
-    failed = [task for task in tasks.load_all(team.directory) if task.status == "failed"]
-    failed = failed if all_tasks else [task for task in failed if (task.owner or task.last_owner) in ended]
-    if not ended and not failed:
+    if not ended:
         return
-    marks = _result_marks(team, ended) | {task_mark(task.id): float(task.rev) for task in failed}
+    marks: dict[str, float] = {}
+    if not only_ends:
+        failed = [task for task in tasks.load_all(team.directory) if task.status == "failed"]
+        of_ended = [task for task in failed if (task.owner or task.last_owner) in ended]
+        marks = _result_marks(team, ended) | {task_mark(task.id): float(task.rev) for task in of_ended}
 
     def edit(state: OperatorState) -> None:
         state.acknowledged.update(ended)

@@ -200,7 +200,7 @@ def delete(team: Team, *, now: bool = False, purge: bool = False, discard: bool 
     """End all workers of a team: ask all at the same time, then kill those that still run after `DELETE_TIMEOUT`.
 
     With `now`, kill them at once. The team's files stay unless `purge`; `discard` allows to lose unmerged work with
-    them. How agents ended is acknowledged.
+    them. How agents ended is acknowledged; results and failed tasks stay needs.
 
     Raises:
         UsageError: With `purge` and without `discard`, an agent has unmerged work.
@@ -218,7 +218,7 @@ def delete(team: Team, *, now: bool = False, purge: bool = False, discard: bool 
     end_all(team, names, now=now)
     # A full disk must not prevent that a team is purged.
     if not purge:
-        _acknowledge_ends(team, names, all_tasks=True)
+        _acknowledge_ends(team, names, only_ends=True)
     # The first supervisor may have died, and another one ended the workers.
     if not store_hosts.exist(team.directory) and not supervisor_client.end(team.directory, 10):
         raise TryLaterError(f"the supervisor is still running; see {team.directory.supervisor_log}")
@@ -319,16 +319,16 @@ def _cancel_starts(team: Team, names: list[str]) -> None:
         store_hosts.withdraw(team.directory, name)
 
 
-def _acknowledge_ends(team: Team, names: list[str], *, all_tasks: bool = False) -> None:
+def _acknowledge_ends(team: Team, names: list[str], *, only_ends: bool = False) -> None:
     """Acknowledge how these agents have ended, if the operator gives the command. Damaged records are ignored.
 
-    `all_tasks` is as in `messages.acknowledge_all`.
+    `only_ends` is as in `messages.acknowledge_all`.
     """
     if team.by != OPERATOR:
         return
     # A damaged operator.json must not prevent that a team is ended.
     with contextlib.suppress(BadDataError):
-        messages.acknowledge_all(team, names, all_tasks=all_tasks)
+        messages.acknowledge_all(team, names, only_ends=only_ends)
 
 
 def all_agents(team: Team) -> list[str]:
