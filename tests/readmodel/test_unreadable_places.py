@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,19 @@ def test_a_lost_spec_needs_the_user_until_acknowledged(team: TeamDirectory) -> N
     assert view.damage == {"agents/bob/spec.json": 1}
     messages.acknowledge_marks(Team(team), dict(need.marks))
     assert not [need for need in TeamReader(team).read().needs if need.agent == "bob"]
+
+
+def test_a_folder_of_an_agent_that_is_gone_needs_the_user(team: TeamDirectory) -> None:
+    reader = TeamReader(team)
+    assert reader.read().damage == {}
+    shutil.rmtree(team.agent("bob").folder.on_disk)
+    (need,) = [need for need in reader.read().needs if need.agent == "bob"]
+    assert (need.kind, need.summary) == ("damaged", "cannot read agents/bob")
+    assert need in TeamReader(team).read().needs
+    messages.acknowledge_marks(Team(team), dict(need.marks))
+    assert "bob" not in [need.agent for need in reader.read().needs]
+    stop.remove(Team(team), "bob")
+    assert TeamReader(team).read().damage == {}
 
 
 def missing_specs(team: TeamDirectory) -> list[Need]:

@@ -75,8 +75,12 @@ class AgentReader:
         records = (self.spec, self.status, self.exit, self.cursor)
         files = [damaged_file(record.key, name) for record in records if record.damaged]
         is_gone = self.spec.last_good is None and not self.spec.damaged and not may_lack_spec
-        # One that was removed since the roster was read has no folder either.
-        if is_gone and (at := self.directory.folder.changed_at()):
+        at = self.directory.folder.changed_at() if is_gone else 0
+        # One that was removed has no folder either, and was taken from the roster before.
+        if is_gone and not at and (config := self._team.config.load_or_none()) and config.member(name):
+            removed_at = self._team.key("agents").changed_at()
+            files.append(Damage(self.directory.folder.name, name, 1, removed_at, version=removed_at))
+        elif at:
             # Nothing can resume the agent without it. The damage is new once in each run: the folder changes again and
             # again while the agent runs, and as it ends.
             place, status = self.spec.key.name, self.status.last_good
