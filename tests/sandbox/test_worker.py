@@ -128,5 +128,5 @@ def test_no_program_that_an_agent_planted_is_run(
     assert any("said" in result for result in results_of(crew, "tester"))
     shell = Cli(tmp_path, crew.environment)
     found = {check["name"]: check for check in shell("doctor", "--json").json}
-    assert "the root is in no repository" in found["git"]["detail"], "or git was not looked for"
+    assert "is not in a git repository" in found["git"]["detail"], "or git was not looked for"
     assert planted.ran == []

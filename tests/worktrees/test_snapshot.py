@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -15,8 +16,9 @@ from crewboard.errors import BadDataError, UsageError
 from crewboard.records.agents import Spec
 from crewboard.store.layout import TeamDirectory
 from crewboard.unix import process
-from crewboard.worktrees import checkout, snapshot
+from crewboard.worktrees import checkout, repository, snapshot
 from crewboard.worktrees.repository import GitFailedError, NoRepositoryError, make_borrower, open_repository
+from crewboard_tui.cli import doctor
 from tests.crew import eventually
 from tests.matrix import default
 from tests.system import need_program
@@ -340,7 +342,7 @@ import sys
 from pathlib import Path
 from crewboard.store.layout import TeamDirectory
 from crewboard.records.agents import Spec
-from crewboard.worktrees import checkout, snapshot
+from crewboard.worktrees import checkout, repository, snapshot
 team = TeamDirectory(Path(sys.argv[1]))
 print("begins", flush=True)
 worktree = checkout.make(team, "bob")
@@ -411,6 +413,30 @@ def test_a_repository_without_a_commit_is_refused_and_named(tmp_path: Path) -> N
         open_repository(tmp_path)
     git(tmp_path, "commit", "-q", "--allow-empty", "-m", "Begin")
     assert open_repository(tmp_path).top == tmp_path.resolve()
+
+
+def test_a_repository_of_another_user_is_refused_with_gits_remedy(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A variable for git's own tests.
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+    monkeypatch.setattr(repository, "_VARIABLES", ("GIT_TEST_ASSUME_DIFFERENT_OWNER",))
+    remedy = f"`git config --global --add safe.directory {root.resolve()}`"
+    with pytest.raises(NoRepositoryError, match=f"another user owns it; {re.escape(remedy)}"):
+        open_repository(root)
+    found = doctor.git(root)
+    assert found.mark == "note"
+    assert remedy in found.detail
+
+
+@pytest.mark.parametrize("has_commit", [True, False])
+def test_a_repository_with_a_line_break_in_its_path_is_refused(tmp_path: Path, *, has_commit: bool) -> None:
+    need_program("git")
+    folder = tmp_path / "two\nlines"
+    folder.mkdir()
+    git(folder, "init", "-q")
+    if has_commit:
+        git(folder, "commit", "-q", "--allow-empty", "-m", "Begin")
+    with pytest.raises(NoRepositoryError, match="has a line break"):
+        open_repository(folder)
 
 
 def test_settings_that_decide_about_files_are_copied(root: Path, tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -7,6 +7,7 @@ import contextlib
 import os
 import re
 import resource
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -300,7 +301,12 @@ def git_environment() -> dict[str, str]:
     return {**programs.clean_environment(*_VARIABLES), "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0"}
 
 
-def _find_git(root: Path) -> Path:
+def find_git(root: Path) -> Path:
+    """Return the program git.
+
+    Raises:
+        NoRepositoryError: It is missing or too old.
+    """
     program = programs.find_program("git", root)
     if program is None:
         raise NoRepositoryError(programs.passed_over("git") or "git is not installed")
@@ -318,23 +324,32 @@ def open_repository(root: Path) -> Repository:
     Raises:
         NoRepositoryError: There is no such repository, it has no commit yet, or git is missing or too old.
     """
-    program = _find_git(root)
+    program = find_git(root)
     # If there is no commit, the rest is printed, and the exit code is 1.
     ask = ("rev-parse", "--path-format=absolute", "--show-toplevel", "--git-dir", "--git-common-dir",
            "--show-object-format", "--verify", "--quiet", "HEAD^{commit}")  # fmt: skip
     try:
         lines = os.fsdecode(_run(program, ask, root)).splitlines()
     except GitFailedError as error:
+        if "dubious ownership" in (said := str(error)):
+            path = shlex.quote(said.partition("'")[2].rpartition("'")[0])
+            raise NoRepositoryError(
+                f"{said}: another user owns it; `git config --global --add safe.directory {path}` lets git use it"
+            ) from None
         if "not a git repository" in str(error):
             raise NoRepositoryError(
                 f"{root} is not in a git repository; run `git init` there, and commit something", missing=True
             ) from None
-        if error.code == 1 and len(lines := os.fsdecode(error.output).splitlines()) == _PLACES:
+        lines = os.fsdecode(error.output).splitlines()
+        if error.code == 1 and len(lines) == _PLACES:
             where = os.path.realpath(lines[0])
             raise NoRepositoryError(
                 f"the repository {where} has no commit yet; commit something first", missing=True
             ) from None
-        raise NoRepositoryError(f"the git repository of {root} cannot be used: {error}") from None
+        if error.code != 1 or len(lines) < _PLACES:
+            raise NoRepositoryError(f"the git repository of {root} cannot be used: {error}") from None
+    if len(lines) != _PLACES + 1:
+        raise NoRepositoryError(f"the path {str(root)!r} has a line break: no worktree can be made of its repository")
     top, directory, common = (Path(os.path.realpath(line)) for line in lines[:3])
     return Repository(top, directory, common, lines[3], program)
 
@@ -348,7 +363,7 @@ def open_workspace(team: TeamDirectory) -> Repository:
     path = Path(os.path.realpath(team.path)) / team.workspace_repository.name
     if not path.is_dir():
         raise NoRepositoryError(f"no pushed workspace was brought to {path}")
-    return _workspace_at(path, path.stat().st_ino, _find_git(team.root))
+    return _workspace_at(path, path.stat().st_ino, find_git(team.root))
 
 
 @lru_cache(maxsize=4)
@@ -369,7 +384,7 @@ def make_workspace(team: TeamDirectory, hash_name: str) -> Repository:
     path = Path(os.path.realpath(team.path)) / team.workspace_repository.name
     new = path.with_name(f".{path.name}.new")
     shutil.rmtree(new, ignore_errors=True)
-    _initialize(_find_git(team.root), hash_name, new, "--bare", "--initial-branch=base")
+    _initialize(find_git(team.root), hash_name, new, "--bare", "--initial-branch=base")
     new.rename(path)
     return open_workspace(team)
 

@@ -55,7 +55,7 @@ from crewboard.store import hosts, roster
 from crewboard.store.files import disk_state
 from crewboard.store.interface import SCHEMA_VERSION
 from crewboard.store.layout import HOME, TeamDirectory, team_directories
-from crewboard.unix import process, programs
+from crewboard.unix import process
 from crewboard_tui.cli import common
 from crewboard_tui.cli.common import Session, as_json, say, say_json
 from crewboard_tui.render.sanitize import safe_line
@@ -759,25 +759,30 @@ def hook() -> list[Check]:
 
 
 def git(root: Path) -> Check:
-    """Check that git is installed and that the workspace is in a repository."""
-    program = programs.find_program("git", root)
-    if program is None:
-        why = programs.passed_over("git") or "not installed"
-        return Check("git", "note", why, "install git to review what agents change")
+    """Check that git is installed and that it uses the repository of the workspace."""
+    # Imported here because it loads much that no other check needs.
+    from crewboard.worktrees import repository
+
+    try:
+        program = repository.find_git(root)
+    except repository.NoRepositoryError as error:
+        return Check("git", "note", str(error), "install git to review what agents change")
     version = ""
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         said = subprocess.run(
             [program, "--version"],
-            capture_output=True, text=True, timeout=10, check=False, cwd="/", env=programs.clean_environment(),
+            capture_output=True, text=True, timeout=10, check=False, cwd="/", env=repository.git_environment(),
         )  # fmt: skip
         version = said.stdout.strip().removeprefix("git version ")
-    # Do not run git in the workspace: it would obey settings that an agent may have written.
-    if any((folder / ".git").exists() for folder in (root, *root.parents)):
-        if unprotected := sandbox_git.git_files(Path(os.path.realpath(root))).unprotected:
-            remedy = "an agent's programs could run with your rights when git runs here; see docs/reference/sandbox.md"
-            return Check("git", "note", f"{version}; {'; '.join(unprotected)}", remedy)
-        return Check("git", "ok", f"{version}, and the root is in a repository")
-    return Check("git", "note", f"{version}; the root is in no repository", "run `git init` to see and undo changes")
+    # An agent may have written settings there: this runs git so that they start no program.
+    try:
+        repository.open_repository(root)
+    except repository.NoRepositoryError as error:
+        return Check("git", "note", f"{version}; {error}", "until then, what agents change cannot be seen and undone")
+    if unprotected := sandbox_git.git_files(Path(os.path.realpath(root))).unprotected:
+        remedy = "an agent's programs could run with your rights when git runs here; see docs/reference/sandbox.md"
+        return Check("git", "note", f"{version}; {'; '.join(unprotected)}", remedy)
+    return Check("git", "ok", f"{version}, and the root is in a repository")
 
 
 def plans(root: Path) -> list[Check]:
