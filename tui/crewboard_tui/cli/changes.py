@@ -305,6 +305,7 @@ def merge(
         return
 
     team = session.team
+    _note_ignored_settings()
 
     def accept(branch: str | None) -> str:
         """Return the command that merges as asked, into `branch`; None means the branch that is checked out by then."""
@@ -313,8 +314,7 @@ def merge(
         return as_run(command_for(team, shlex.join(["merge", name, *options])))
 
     def warn(keys: str) -> None:
-        reveals = command_for(team, f"changes {name} --diff --reveal")
-        note(safe_line(f"{keys}; `{reveals}` shows it"))
+        note(safe_line(f"{keys}; `{command_for(team, f'changes {name} --diff --reveal')}` shows it"))
 
     def agree(work: "Changes", question: str, branch: str | None, where: str = "") -> None:
         _note_what_runs([work])
@@ -360,6 +360,15 @@ def merge(
                 _note_what_runs([done.changes])
                 _note_review(done.changes)
     _tell_merged(session, name, done, accept if dry_run else None)
+
+
+def _note_ignored_settings() -> None:
+    """Say which variables with settings of git, set in this shell, do not reach the git that merges."""
+    # With them, git in the same shell may name another author.
+    if ignored := [
+        name for name in ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_COUNT") if name in os.environ
+    ]:
+        note(f"merges without {', '.join(ignored)}: the author is the one of ~/.gitconfig or of the repository")
 
 
 def _nothing_to_merge(team: Team, name: str) -> str:
