@@ -151,12 +151,14 @@ async def test_a_filtered_list_says_so_in_its_title_and_how_to_see_all(frozen: F
 async def test_a_narrowed_mailbox_says_by_what(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("2", "u")
-        await stage.sees("unread only · u shows the rest ")
+        await stage.sees("operator ", "unread only · u shows the rest ")
         await stage.press("/")
         await stage.write("keys")
         await stage.press("enter")
-        await stage.sees("unread only · u shows the rest · filter keys")
-        await stage.press("u")
+        await stage.sees("operator ", "unread only · filter keys ")
+        await stage.press("tab", "s")
+        await stage.sees("operator · sort:author ━", " unread only · filter k… ━")
+        await stage.press("u", "s", "s")
         await stage.sees(" filter keys · Esc shows all ")
 
 

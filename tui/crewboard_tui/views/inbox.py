@@ -19,7 +19,7 @@ from crewboard_tui.actions.messaging import Messaging
 from crewboard_tui.actions.registry import Action, Layer, Selection, marks_layer, select
 from crewboard_tui.actions.search import MAIL_GROUPS, Search, mail_in_group
 from crewboard_tui.queries import Mailbox, MailTo, Query, Snapshot
-from crewboard_tui.render.lines import Span, clip_middle, matches, spread, width_of
+from crewboard_tui.render.lines import Span, clip, clip_middle, matches, spread, width_of
 from crewboard_tui.render.looks import look_of
 from crewboard_tui.views.base import AppContext, BaseScreen
 from crewboard_tui.views.message_list import (
@@ -179,13 +179,19 @@ class InboxScreen(BaseScreen):
         else:
             nothing = "no mail" + ("" if self.context.read_only else f"; {self.context.key('inbox.reply')} writes some")
         pane.read(self._shown(mailbox, box), box, nothing, snapshot.view.asked, older)
-        # What the list leaves out of the mailbox, and the keys that show it.
-        unread = f" · unread only · {self.context.key('inbox.unread')} shows the rest" if self._unread_only else ""
-        narrowed = f"{unread}{self.search.narrowed_to}".removeprefix(" · ")
+        room = pane.size.width - 5
+        # What the list leaves out of the mailbox, and where there is room the keys that show it.
+        unread = " · unread only" if self._unread_only else ""
+        unread_key = f" · {self.context.key('inbox.unread')} shows the rest" if unread else ""
+        narrowed = f"{unread}{unread_key}{self.search.narrowed_to}".removeprefix(" · ")
+        beside_name = room - len(f"{box.name}{pane.state} · ")
+        if len(narrowed) > beside_name:
+            narrowed = f"{unread}{self.search.narrowed_to.rpartition(' · ')[0]}".removeprefix(" · ")
+            narrowed = clip(narrowed, max(beside_name, 1))
         follow = follow_words(pane, self.context.key("list.bottom")) if pane.has_focus or pane.follow else ""
         right = " · ".join(filter(None, (narrowed, pane.below, follow)))
-        room = pane.size.width - 5
-        title = f"{_whose(box, room - len(pane.state), snapshot.view.lead)}{pane.state}"
+        beside = len(f"{pane.state} · {narrowed}" if narrowed else pane.state)
+        title = f"{_whose(box, room - beside, snapshot.view.lead)}{pane.state}"
         # An order tells why mail stays new: that is more than what is below, and how to follow it.
         pane.rule.entitle(title, right if not pane.state or len(f"{title}{right}") < room else narrowed)
         self._note_seen()
@@ -328,5 +334,5 @@ def _whose(box: MailboxInfo, width: int, lead: str) -> str:
     who = f"{empty}: you read it" if box.name == LEAD else "your mail"
     short = "you read it" if box.name == LEAD else "yours"
     new = f" · {box.unread} new" if box.unread else ""
-    wordings = (f"{box.name} · {who}{new}", f"{box.name} · {who}", f"{box.name} · {short}{new}")
-    return next((words for words in wordings if len(words) <= width), f"{box.name} · {short}")
+    wordings = (f"{who}{new}", who, f"{short}{new}", short)
+    return next((words for words in (f"{box.name} · {each}" for each in wordings) if len(words) <= width), box.name)
