@@ -347,6 +347,14 @@ async def test_the_palette_puts_open_tasks_behind_the_commands(frozen: Frozen) -
 
 
 @pytest.mark.long
+async def test_an_empty_list_offers_no_mark(empty: Frozen) -> None:
+    async with opened(empty, 120, 40) as stage:
+        await stage.until(lambda: "s sort" in stage.part("keys"), "the keys of the list")
+        assert "mark" not in stage.part("keys")
+        await stage.press("space")
+        await stage.sees("mark: there is nothing here to act on")
+
+
 async def test_without_a_selected_agent_the_palette_says_so(empty: Frozen) -> None:
     async with opened(empty, 80, 24) as stage:
         await stage.press(":")

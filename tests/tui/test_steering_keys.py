@@ -222,7 +222,7 @@ async def test_a_hung_supervisor_needs_you_and_is_replaced_from_the_palette(
         await stage.sees("! open", "supervisor hangs: `crewboard supervisor --restart`")
         await stage.press(":")
         await stage.write("restart supervisor")
-        await stage.sees("replace a supervisor that hangs; agents keep working")
+        await stage.sees("restart supervisor  replace a supervisor that hangs; agents")
         await stage.until(lambda: all(each.is_finished for each in stage.app.workers), "the end of the search")
         await stage.press("enter")
         await stage.sees("supervisor 4711 works")

@@ -254,7 +254,7 @@ KEYS: tuple[Key, ...] = (
     Key("app.palette", ":,ctrl+p", "app.command_palette", "command", "open the command palette", "app", 62),
     Key("app.help", "?", "app.help", "help", "show the keys of this pane", "app", 64),
     Key("app.theme", "T", "app.turn_theme", "", "change the colours: the next of the themes", "app"),
-    Key("app.leave", "q", "app.leave", "leave", "leave; agents keep running, a demo ends", "app", 66),
+    Key("app.leave", "q", "app.leave", "leave", "leave, as ctrl+c does; agents keep running, a demo ends", "app", 66),
     Key("app.suspend", "ctrl+z", "app.suspend", "", "suspend the dashboard; the shell's `fg` continues it", "app",
         always=True),
     Key("app.notify", "", "turn_notify", "notify", "set notifications: off, bell, desktop", "app"),

@@ -76,9 +76,11 @@ class _Command(Struct, frozen=True):
 
     @property
     def title(self) -> Content:
+        # A name that is longer is not cut, because it is what is chosen by.
+        name = f"{command_name(self.key)}  ".ljust(_LABEL)
         if self.why_not:
-            return Content(f"{pad(command_name(self.key), _LABEL)}{self.why_not}: {self.key.says}").stylize("dim")
-        return Content(f"{pad(command_name(self.key), _LABEL)}{self.key.says}  ({self.pressed})")
+            return Content(f"{name}{self.why_not}: {self.key.says}").stylize("dim")
+        return Content(f"{name}{self.key.says}  ({self.pressed})")
 
     def score(self, query: str) -> float:
         """Return how well the words of `query` match; 0 if one of them does not."""

@@ -473,13 +473,13 @@ class LineList(ScrollView, can_focus=True):
             self.post_message(self.Opened(self, self.selected))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002
+        # None: the key is the list's own, and says that it does nothing now.
         if action in ("mark", "mark_all"):
-            return self._can_mark
+            return self._can_mark and (bool(self.selected if action == "mark" else any(self.keys)) or None)
         if action in ("sort", "reverse"):
             return bool(self._sorts)
         if action == "wide":
             return self.has_more_columns
-        # None: the key is the list's own, and says that it does nothing now.
         return True if action != "open" or self.selected else None
 
     def on_click(self, event: events.Click) -> None:
