@@ -13,7 +13,6 @@ from crewboard.agent_types import TYPES
 from crewboard.commands import answers, hire, messages
 from crewboard.commands.context import Team
 from crewboard.errors import UsageError
-from crewboard.offline import service
 from crewboard.offline.reply import Reply
 from crewboard.records.agents import HireOptions
 from crewboard.records.events import Reply as Kept
@@ -158,7 +157,7 @@ def test_without_the_route_only_what_was_asked_for_is_sent(shared_crew: Crew, mo
 @of_answers
 @pytest.mark.linux("fork")
 def test_where_the_api_says_nothing_its_documents_say_it(crew_on: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service.Service, "_model", lambda _self, name: {"type": "model", "id": name})
+    monkeypatch.setattr(models, "offline", lambda _model: {})
     with patched(TAKEN_FOR_THE_API):
         crew = crew_on({"unsure": [says("done")]})
         crew.run("unsure", "code", "go", unsafe_no_sandbox=True)
