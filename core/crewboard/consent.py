@@ -1,9 +1,9 @@
 """Records of the texts of a workspace that the user accepted, each bound to the content of its text.
 
 The texts are agent types, skills, imported files, commands, entries of MCP servers and settings. Agents can write them,
-and a cloned repository can bring them. `type_files.py`, `skill_files.py`, `mcp_servers.py` and the dashboard's
-`settings.py` decide what counts as accepted: they compare a record with the text as it is now. This module only keeps
-the records, in the user's own folder of saved state, which agents do not see. A workspace has at most one record for
+and a cloned repository can bring them. `Acceptance.holds_for` compares a record with a text as it is now; what belongs
+to a text is decided in `type_files.py`, `skill_files.py`, `mcp_servers.py` and the dashboard's `settings.py`. The
+records are in the user's own folder of saved state, which agents do not see. A workspace has at most one record for
 each kind and name.
 """
 
@@ -34,6 +34,10 @@ class Acceptance(Struct, frozen=True):
     sha256: str
     powers: str = ""
     parts: dict[str, str] = {}
+
+    def holds_for(self, sha256: str, powers: str = "") -> bool:
+        """Return True if the user accepted the text with this digest, for an agent type also with these powers."""
+        return (self.sha256, self.powers) == (sha256, powers)
 
 
 def folder(what: str, environment: Mapping[str, str]) -> Path:

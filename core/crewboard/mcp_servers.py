@@ -281,7 +281,7 @@ _RECORDS = "mcp"
 def is_accepted(server: McpServer, root: Path, environment: Mapping[str, str]) -> bool:
     """Return True if the user accepted this server as it is now, or it is accepted with its type."""
     record = consent.find(_RECORDS, server.name, root, environment)
-    return server.with_type or (record is not None and record.sha256 == server.sha256(root))
+    return server.with_type or (record is not None and record.holds_for(server.sha256(root)))
 
 
 def accept(server: McpServer, root: Path, environment: Mapping[str, str]) -> None:

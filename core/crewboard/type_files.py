@@ -628,7 +628,7 @@ def is_accepted(kind: AgentType, environment: Mapping[str, str]) -> bool:
         return True
     record = consent.find("types", kind.name, Path(kind.root), environment)
     if record is not None:
-        return (record.sha256, record.powers) == (kind.sha256, _powers(kind))
+        return record.holds_for(kind.sha256, _powers(kind))
     try:
         # As older versions recorded it, for every workspace.
         return (consent.folder("types", environment) / kind.sha256).read_text() == _powers(kind)

@@ -238,7 +238,7 @@ class Files(Struct):
         except BadDataError as error:
             self.problems.append(str(error))
             return
-        is_accepted = record is not None and record.sha256 == sha256(content)
+        is_accepted = record is not None and record.holds_for(sha256(content))
         if record is not None and not is_accepted:
             how = "has changed" if os.path.lexists(project_file(root)) else "is gone"
             self.changed = f"{how} since you accepted it"

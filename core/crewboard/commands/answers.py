@@ -1,6 +1,7 @@
 """Answer requests: plans, with the terms of an approval, permissions, shutdowns, questions and reviews of work.
 
-The first valid answer counts; for one that changes nothing, BadDataError says why.
+The first valid answer counts; for one that changes nothing, BadDataError says why. Who may answer
+what is decided in `protocol/requests.py`.
 """
 
 import re

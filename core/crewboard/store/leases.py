@@ -1,7 +1,7 @@
 """Leases: locks that a process holds for its whole life, so that others can see whether it is alive, and who it is.
 
 A process that lost its lease can no longer write: `fence` sees to that. In PostgreSQL `may_write` in `schema.sql`
-refuses each of its writes.
+refuses each of its writes. Which host may start a run is no lease, but a row: `store/hosts.py`.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,8 @@
 """Put files of an agent's checkout back as they were: find the new tree by a three-way merge, and change the files.
 
 No git runs in the checkout. git writes the files into a folder of crewboard, as for a new checkout, and a `Tree` moves
-them from there to their places, without following a link. A merge into a branch of the user is undone in `merging.py`.
+them from there to their places, without following a link. A merge into a branch of the user is undone in `merging.py`;
+which one, and how, `commands/changes.py` decides.
 """
 
 import contextlib
