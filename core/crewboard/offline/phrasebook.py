@@ -2,8 +2,8 @@
 
 A text is cut into clauses, and each clause must match one pattern from its beginning to its end, or consist of parts of
 one phrase. Words in a clause that a pattern names, such as a path or an agent, are the words of an `Order`. There is no
-grammar behind this: a clause that no pattern matches becomes an order that is not known, which
-`respond.py` answers.
+grammar behind this: a clause that no pattern matches becomes an order that is not known, and
+`respond.py` answers it.
 """
 
 import re

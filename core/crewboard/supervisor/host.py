@@ -1,8 +1,8 @@
 """A host: the supervisor of one machine of a team, the runs that it claims, and those of hosts that were lost.
 
-Which runs fit its labels, `store/hosts.py` and schema.sql decide.
 A team in PostgreSQL may have a host on each of several machines (`crewboard host`). A host starts workers with its own
-environment, so that no record holds an API key.
+environment, so that no record holds an API key. Which runs fit its labels is decided in `store/hosts.py` and
+schema.sql.
 """
 
 import asyncio
