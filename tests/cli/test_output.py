@@ -7,6 +7,7 @@ import re
 import shlex
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from contextlib import chdir, redirect_stderr, redirect_stdout
@@ -249,6 +250,26 @@ def test_output_that_cannot_be_written_undoes_nothing(cli: Cli, team: Team) -> N
     assert "cannot write to stdout: No space left on device" in heard.getvalue()
     assert "what was asked for is done, only its output is lost" in heard.getvalue()
     assert [each.content for each in mailbox.read(team.directory, "scout").messages] == ["hello"]
+
+
+_NO_FILE_LEFT = """
+import resource
+from crewboard_tui.cli import program
+from crewboard_tui.render import sanitize
+
+resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))
+try:
+    open("/dev/null")
+except OSError as error:
+    raise SystemExit(program.code_of(error))
+"""
+
+
+def test_without_a_file_left_to_open_an_error_is_one_line() -> None:
+    command = [sys.executable, "-c", _NO_FILE_LEFT]
+    done = subprocess.run(command, env=clean_environment(), capture_output=True, text=True, check=False)
+    refused = "crewboard: the system refused: /dev/null Too many open files\n"
+    assert (done.returncode, done.stderr) == (74, refused)
 
 
 def test_a_full_disk_under_stderr_keeps_the_exit_code(shell: Cli) -> None:

@@ -239,10 +239,11 @@ def code_of(error: BaseException) -> int:
             common.drop_unwritten(sys.stdout)
             why = error.strerror or str(error)
             where = f" {error.filename}" if error.filename else ""
-            from traceback import walk_tb
-
-            # click itself prints the help and the version.
-            is_of_click = any(step.f_code is click.echo.__code__ for step, _ in walk_tb(error.__traceback__))
+            # click itself prints the help and the version. Without an import: there may be no file left to open.
+            step = error.__traceback__
+            while step is not None and step.tb_frame.f_code is not click.echo.__code__:
+                step = step.tb_next
+            is_of_click = step is not None
             sentence = str(common.OutputError(why)) if is_of_click else f"the system refused:{where} {why}"
             code = int(ExitCode.IO)
         case _:
