@@ -1,6 +1,6 @@
 """The work of a run by calls of the model: take mail in, call the model, run its tools, answer.
 
-Equal calls in a row are counted in `conversation.py`; when they show as `loop`, `readmodel/states.py` decides.
+Equal calls in a row are counted in `conversation.py`; `readmodel/states.py` decides when they show as `loop`.
 """
 
 import asyncio
@@ -153,7 +153,10 @@ class Loop(Life):
                     # Mail would end the turn that the API goes on with.
                     self._interrupts.check_leave()
                 else:
-                    await self._take_in_mail()
+                    was_told = conversation.loop_was_told
+                    self._take_in_mail()
+                    if was_told:
+                        await self._wait_while_looping()
                 self._finish(await self._call())
             except Interrupted:
                 await self._executor.drop_pending()
@@ -161,18 +164,38 @@ class Loop(Life):
                 model = self._run_state.spec.model if isinstance(error, UnknownModelError) else None
                 self._results.fail(str(error), error.code, refused_by=model)
 
-    async def _take_in_mail(self) -> None:
-        """Let new mail enter before a model call, and notices for the model.
+    async def _wait_while_looping(self) -> None:
+        """Wait, without a model call, for mail that ends a loop of equal calls, if the agent is in one.
 
-        These are about a shutdown request, background commands that ended, and a loop of equal calls. An agent that
-        stays in the loop after that waits for mail, which ends it. The operator sees this as a need.
+        The operator sees the loop as a need.
 
         Raises:
-            Interrupted: The agent waited, and must read its mail.
+            Interrupted: The agent must read its mail.
+            WorkerExit: The run ends.
+        """
+        run_state = self._run_state
+        if run_state.conversation.repeats < HELD_REPEATS:
+            return
+        run_state.show("working", "waits for mail, because it repeats the same call")
+
+        async def until_mail() -> None:
+            while run_state.conversation.repeats >= HELD_REPEATS:
+                await self._interrupts.wait()
+                if not self._interrupts.paused:
+                    inbox.take_in(run_state)
+
+        await self._interrupts.run_interruptibly(until_mail(), waiting=True)
+
+    def _take_in_mail(self) -> None:
+        """Let new mail enter before a model call, and notices for the model.
+
+        These are about a shutdown request, background commands that ended, and a loop of equal calls.
+
+        Raises:
             WorkerExit: The run ends.
         """
         self._interrupts.check_leave()
-        run_state, was_told = self._run_state, self._run_state.conversation.loop_was_told
+        run_state = self._run_state
         ended = self._file_tools.ended_commands()
         notices, instructions, shutdowns = list(ended.values()), [], []
         request = requests.pending_shutdown(self._team, self._name, run_state.now())
@@ -181,23 +204,13 @@ class Loop(Life):
             if reason := str(request.payload.get("reason") or ""):
                 notices.append(f"The reason that {request.from_} gives for a shutdown: {reason}")
             shutdowns.append(request.id)
-        is_looping = run_state.conversation.repeats >= TOLD_REPEATS and not was_told
+        is_looping = run_state.conversation.repeats >= TOLD_REPEATS and not run_state.conversation.loop_was_told
         if is_looping:
             instructions.append(_LOOPING.format(run_state.conversation.repeats))
         inbox.take_in(run_state, notices=notices, instructions=instructions, shutdowns=shutdowns, looping=is_looping)
         take_released(run_state)
         for handle in ended:
             self._file_tools.background[handle].end_was_told = True
-        if was_told and run_state.conversation.repeats >= HELD_REPEATS:
-            run_state.show("working", "waits for mail, because it repeats the same call")
-
-            async def until_mail() -> None:
-                while run_state.conversation.repeats >= HELD_REPEATS:
-                    await self._interrupts.wait()
-                    if not self._interrupts.paused:
-                        inbox.take_in(run_state)
-
-            await self._interrupts.run_interruptibly(until_mail(), waiting=True)
 
     async def _call(self) -> Reply:
         """Call the model, commit its reply and return it.
