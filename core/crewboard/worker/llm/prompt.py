@@ -6,7 +6,6 @@ or AGENTS.md, which may come with a cloned repository, and the role, which a lea
 is told at the end of the conversation (`Loop` in `worker/loop.py`).
 """
 
-import contextlib
 import os
 import re
 from collections.abc import Mapping
@@ -110,14 +109,7 @@ def surroundings(spec: Spec, workspace: Path, now: float) -> str:
     """
     kind = type_of(spec.type, spec.definition)
     today = datetime.fromtimestamp(now).astimezone().date()
-    branch = spec.worktree.branch if spec.worktree else ""
-    with contextlib.suppress(OSError):
-        if not spec.worktree and (workspace / ".git").is_dir():
-            # An agent may have put anything there: a pipe must not block.
-            opened = os.open(workspace / ".git" / "HEAD", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-            with os.fdopen(opened, "rb") as head:
-                found = _BRANCH.fullmatch(head.read(200).decode("ascii", "replace"))
-            branch = found[1] if found else ""
+    branch = spec.worktree.branch if spec.worktree else _branch(workspace)
     lines = [f"Workspace: {workspace}", f"Branch: {branch}" if branch else "", f"Date: {today}"]
     if kind.executes and not spec.flags.unsafe_no_sandbox:
         network = "with the network" if spec.flags.network else "without a network"
@@ -126,6 +118,20 @@ def surroundings(spec: Spec, workspace: Path, now: float) -> str:
     if kind.writes:
         lines.append("Read-only: .crewboard, the project's file, and what git runs (hooks, settings)")
     return "\n".join(filter(None, lines))
+
+
+def _branch(workspace: Path) -> str:
+    """Return the branch that is checked out in the workspace; an empty text if there is none, or it is not known."""
+    try:
+        if not (workspace / ".git").is_dir():
+            return ""
+        # An agent may have put anything there: a pipe must not block.
+        opened = os.open(workspace / ".git" / "HEAD", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with os.fdopen(opened, "rb") as head:
+            found = _BRANCH.fullmatch(head.read(200).decode("ascii", "replace"))
+    except OSError:
+        return ""
+    return found[1] if found else ""
 
 
 def preface(

@@ -269,21 +269,27 @@ def _judge_connection(error: anthropic.APIConnectionError) -> Refusal:
     way = f" through the proxy {endpoint.host_and_port(through)}" if through else ""
     is_closed = isinstance(cause, httpx2.ReadError | httpx2.RemoteProtocolError | httpx2.WriteError)
     what = "answer from" if is_closed else "connection to"
-    # The operating system's text, such as `Connection refused`. The HTTP client's own text, "All connection attempts
-    # failed", names no cause.
-    why, below = "", cause
-    while below is not None:
-        # One error for each of the server's addresses.
-        below = below.exceptions[0] if isinstance(below, BaseExceptionGroup) else below
-        if isinstance(below, socket.gaierror):
-            why = below.strerror or why
-        # The number of an error of TLS is not one of the system.
-        elif isinstance(below, OSError) and below.errno and not isinstance(below, ssl.SSLError):
-            why = os.strerror(below.errno)
-        below = below.__cause__ or below.__context__
-    why = why or str(cause or error) or type(cause).__name__
+    why = _system_error(cause) or str(cause or error) or type(cause).__name__
     text = f"no {what} {endpoint.place(url, os.environ)}{way}: {why}"
     return Refusal(text, retry=True, unavailable=True, closed_on=bytes_of(error.request) if is_closed else None)
+
+
+def _system_error(error: BaseException | None) -> str:
+    """Return the operating system's text for a failed connection, such as `Connection refused`; empty if there is none.
+
+    The HTTP client's own text, "All connection attempts failed", names no cause.
+    """
+    found = ""
+    while error is not None:
+        # One error for each of the server's addresses.
+        error = error.exceptions[0] if isinstance(error, BaseExceptionGroup) else error
+        if isinstance(error, socket.gaierror):
+            found = error.strerror or found
+        # The number of an error of TLS is not one of the system.
+        elif isinstance(error, OSError) and error.errno and not isinstance(error, ssl.SSLError):
+            found = os.strerror(error.errno)
+        error = error.__cause__ or error.__context__
+    return found
 
 
 def bytes_of(request: httpx2.Request) -> int:

@@ -83,20 +83,10 @@ class ToolExecutor:
             for start in range(0, len(blocks), most):
                 self._interrupts.check_leave()
                 together = blocks[start : start + most]
-                if len(together) == 1:
+                if len(together) > 1:
+                    await self._run_together(together)
+                else:
                     await self.run_call(together[0])
-                    continue
-                ready = [await self._prepare(block) for block in together]
-                running = [found for found in ready if not isinstance(found, _Done)]
-                if any(tool.waits for tool, _ in running):
-                    await self._finish_in_order(together, ready)
-                    continue
-                rounds = -(-len(running) // MAX_SERVERS)
-                limits = [tool.timeout(given) or 0 for tool, given in running]
-                if running:
-                    call = describe_call(together[-1]["name"], together[-1]["input"])
-                    self._run_state.show_tool(call, max(limits) * rounds, len(together) - 1)
-                await self._interrupts.run_interruptibly(self._finish_in_order(together, ready))
 
     async def run_call(self, block: Block) -> Outcome:
         """Run one call that has no result yet, and return its outcome.
@@ -115,8 +105,26 @@ class ToolExecutor:
         # Before the result: what the conversation believes must not be lost with this host.
         return self.result(block, done.outcome, done.seconds, await self._snapshots.take_after(tool.name))
 
+    async def _run_together(self, blocks: list[Block]) -> None:
+        """Run calls at once, and journal their results in the order of the calls, each as soon as possible.
+
+        Raises:
+            Interrupted: The agent must read its mail.
+            WorkerExit: The run ends.
+        """
+        ready = [await self._prepare(block) for block in blocks]
+        running = [found for found in ready if not isinstance(found, _Done)]
+        if any(tool.waits for tool, _ in running):
+            await self._finish_in_order(blocks, ready)
+            return
+        rounds = -(-len(running) // MAX_SERVERS)
+        limits = [tool.timeout(given) or 0 for tool, given in running]
+        if running:
+            call = describe_call(blocks[-1]["name"], blocks[-1]["input"])
+            self._run_state.show_tool(call, max(limits) * rounds, len(blocks) - 1)
+        await self._interrupts.run_interruptibly(self._finish_in_order(blocks, ready))
+
     async def _finish_in_order(self, blocks: list[Block], ready: "list[_Done | _Ready]") -> None:
-        """Run calls at once, and journal their results in the order of the calls, each as soon as possible."""
         calls = [asyncio.ensure_future(self._run(block, found)) for block, found in zip(blocks, ready, strict=True)]
         try:
             for block, call in zip(blocks, calls, strict=True):
