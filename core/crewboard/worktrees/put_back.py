@@ -212,30 +212,36 @@ def reverse(
         UsageError: There is no such file or hunk in that change.
         BadDataError: Later changes are in the same lines.
     """
-    wanted = old
-    if path is not None:
-        # The tree of `new` with that file or hunk as it is in `old`.
-        change = next((each for each in files_between(repository, old, new) if each.path == path), None)
-        if change is None:
-            raise UsageError(f"{path} is not among the changed files; `crewboard changes` lists them")
-        names = {path, change.old_path or path}
-        entries = {name: each for name, each in entries_between(repository, old, new).items() if name in names}
-        chosen = {name: before for name, (before, _) in entries.items()}
-        if hunk is not None:
-            chosen = _without_hunk(repository, old, new, path, change.old_path or path, hunk) or chosen
-        with tempfile.TemporaryDirectory(prefix="crewboard-index-") as folder:
-            environment = {"GIT_INDEX_FILE": str(Path(folder, "index"))}
-            repository.git("read-tree", new, environment=environment)
-            # Removals first: a file may take the place of a folder.
-            ordered = dict(sorted(chosen.items(), key=lambda each: each[1][0] != ABSENT))
-            repository.git("update-index", "-z", "--index-info", environment=environment, stdin=index_lines(ordered))
-            wanted = repository.git("write-tree", environment=environment)
+    wanted = old if path is None else _without(repository, old, new, path, hunk)
     merge = merged(repository, present, wanted, new)
     if merge.conflicts:
         raise BadDataError(
             f"it was changed later in the same places: {name_some(merge.conflicts)}; nothing was put back"
         )
     return merge.tree
+
+
+def _without(repository: Repository, old: str, new: str, path: str, hunk: int | None) -> str:
+    """Return the tree of `new` with the file `path`, or one hunk of it, as it is in `old`.
+
+    Raises:
+        UsageError: There is no such file or hunk in the change.
+    """
+    change = next((each for each in files_between(repository, old, new) if each.path == path), None)
+    if change is None:
+        raise UsageError(f"{path} is not among the changed files; `crewboard changes` lists them")
+    names = {path, change.old_path or path}
+    entries = {name: each for name, each in entries_between(repository, old, new).items() if name in names}
+    chosen = {name: before for name, (before, _) in entries.items()}
+    if hunk is not None:
+        chosen = _without_hunk(repository, old, new, path, change.old_path or path, hunk) or chosen
+    with tempfile.TemporaryDirectory(prefix="crewboard-index-") as folder:
+        environment = {"GIT_INDEX_FILE": str(Path(folder, "index"))}
+        repository.git("read-tree", new, environment=environment)
+        # Removals first: a file may take the place of a folder.
+        ordered = dict(sorted(chosen.items(), key=lambda each: each[1][0] != ABSENT))
+        repository.git("update-index", "-z", "--index-info", environment=environment, stdin=index_lines(ordered))
+        return repository.git("write-tree", environment=environment)
 
 
 def _without_hunk(
