@@ -394,9 +394,12 @@ class BoardScreen(BaseScreen):
         count = len(snapshot.view.agents)
         shown = f"{sum(map(bool, roster.keys))} of " if self.search.is_narrowed else ""
         roster.rule.entitle(f"Team {shown}{count}{roster.state}{self.search.narrowed_to}")
-        # Lay out the panes: the roster gets its rows, and beside an agent, the lists get the free lines below it.
+        self._arrange()
+
+    def _arrange(self) -> None:
+        """Lay out the panes: the roster gets its rows, and beside an agent, the lists get the free lines below it."""
         panes, is_beside, one = self._panes, self._shows_beside, self.panes.zoomed is not None
-        height, wanted = panes.size.height, len(roster.rows) + 1
+        height, wanted = panes.size.height, len(self.rows.rows) + 1
         width = max(_LEAST_ROSTER, self.size.width - max(_LEAST_DETAIL, self.size.width * 36 // 100))
         columns = f"{width} 1fr" if is_beside else "6fr 5fr"
         rows = min(wanted, height) if is_beside else min(max(5, wanted), height * 62 // 100)
