@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from crewboard.commands import hire as hiring
 from crewboard.commands import messages, stop
 from crewboard.commands.context import Team
 from crewboard.protocol import requests
@@ -104,8 +105,31 @@ def test_a_folder_of_an_agent_that_is_gone_needs_the_user(team: TeamDirectory) -
     assert need in TeamReader(team).read().needs
     messages.acknowledge_marks(Team(team), dict(need.marks))
     assert "bob" not in [need.agent for need in reader.read().needs]
+    # The reader knows both agents from before.
+    unreadable(team.path / "config.json")
+    assert reader.read().names == ["bob", "scout"]
+    (team.path / "config.json").unlink()
+    (team.path / "config.json.aside").rename(team.path / "config.json")
+    # Other hires change the same folder.
+    hire(team, "carol")
+    os.utime(team.path / "agents", (4e9, 4e9))
+    assert "bob" not in [need.agent for need in TeamReader(team).read().needs]
     stop.remove(Team(team), "bob")
     assert TeamReader(team).read().damage == {}
+
+
+def test_an_agent_that_is_hired_again_may_lose_its_folder_again(
+    team: TeamDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("crewboard.commands.hosts.start", lambda *_: None)
+    operator = Team(team, environment={"CREWBOARD_OFFLINE": "1"})
+    shutil.rmtree(team.agent("bob").folder.on_disk)
+    for _ in range(2):
+        (need,) = [need for need in TeamReader(team).read().needs if need.agent == "bob"]
+        messages.acknowledge_marks(operator, dict(need.marks))
+        assert "bob" not in [need.agent for need in TeamReader(team).read().needs]
+        hiring.spawn(operator, hiring.Hire("bob", "code", "look"))
+        shutil.rmtree(team.agent("bob").folder.on_disk)
 
 
 def missing_specs(team: TeamDirectory) -> list[Need]:

@@ -481,7 +481,7 @@ def _start_fresh(team: Team, agent: AgentDirectory, hire: Hire, kind: AgentType)
         assign_without_mail(team, hire.flags.task, hire.name)
     hirer = team.directory.agent(team.by).spec.load() if hire.is_explorer else None
     parent_worktree = hirer.worktree if hirer is not None else None
-    now = team.now()
+    now, had_spec = team.now(), agent.spec.load() is not None
     prompt_id = hire.prompt_id or mailbox.new_id()
     removed = team.config.removed.get(hire.name, Removed())
     earlier = max(removed.run, store_agents.newest_result(team.directory, hire.name))
@@ -509,7 +509,9 @@ def _start_fresh(team: Team, agent: AgentDirectory, hire: Hire, kind: AgentType)
     spec = store_agents.change_spec(agent, edit)
     known, report_to = team.config.member(hire.name), OPERATOR if hire.name == LEAD else LEAD
     member = Member(
-        name=hire.name, type=hire.type, role=hire.role, model=model, added_at=known.added_at if known else now,
+        name=hire.name, type=hire.type, role=hire.role, model=model,
+        # One whose files were lost is new, so that another loss is told, too.
+        added_at=known.added_at if known is not None and had_spec else now,
         report_to=team.by if hire.is_explorer else report_to, plan_required=flags.plan,
         autoclaim=flags.autoclaim, title=known.title if known else "",
     )  # fmt: skip

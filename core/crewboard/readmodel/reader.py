@@ -27,7 +27,7 @@ from crewboard.store import agents as store_agents
 from crewboard.store import files as store_files
 from crewboard.store import hosts as store_hosts
 from crewboard.store import operators as store_operators
-from crewboard.store import tasks
+from crewboard.store import roster, tasks
 from crewboard.store.interface import Glance, Key
 from crewboard.store.layout import AgentDirectory, TeamDirectory
 
@@ -77,9 +77,11 @@ class AgentReader:
         is_gone = self.spec.last_good is None and not self.spec.damaged and not may_lack_spec
         at = self.directory.folder.changed_at() if is_gone else 0
         # One that was removed has no folder either, and was taken from the roster before.
-        if is_gone and not at and (config := self._team.config.load_or_none()) and config.member(name):
-            removed_at = self._team.key("agents").changed_at()
-            files.append(Damage(self.directory.folder.name, name, 1, removed_at, version=removed_at))
+        config = roster.load_or_none(self._team) if is_gone and not at else None
+        if config is not None and (member := config.member(name)) is not None:
+            # Each hire and removal changes `agents`, too: the damage is new once for each hire of this agent.
+            since, version = self._team.key("agents").changed_at(), max(member.added_at, 1)
+            files.append(Damage(self.directory.folder.name, name, 1, since, version=version))
         elif at:
             # Nothing can resume the agent without it. The damage is new once in each run: the folder changes again and
             # again while the agent runs, and as it ends.
