@@ -998,6 +998,7 @@ async def test_tab_completes_the_mailbox_behind_inbox(frozen: Frozen) -> None:
         await stage.write("e")
         await stage.press("tab")
         assert _draft(stage) == "/inbox perf"
+        await stage.sees_not("Tab completes")
         await stage.press("enter")
         await stage.sees("▌● perf", "m writes some")
 

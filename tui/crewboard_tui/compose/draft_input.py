@@ -396,8 +396,9 @@ class DraftInput(Editor):
 
     @property
     def completions(self) -> list[str]:
-        """Return what the word before the cursor can be completed to."""
-        return self._completions()[1]
+        """Return what the word before the cursor can be completed to; nothing if it is complete."""
+        word, found = self._completions()
+        return [] if found == [word] else found
 
     def action_complete(self) -> None:
         """Complete the word before the cursor, or say that nothing fits; the hint shows several possibilities."""
