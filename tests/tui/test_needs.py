@@ -356,6 +356,19 @@ async def test_opening_one_of_several_results_leaves_the_others(frozen: Frozen) 
 
 
 @pytest.mark.long
+async def test_read_only_names_no_key_that_acknowledges_results(frozen: Frozen) -> None:
+    settings.change_setting(frozen.team, "result_needs", "on")
+    for number in range(2):
+        frozen.mail(90 + number, "api", "lead", "result", f"Part {number} works.", 20 - number)
+    async with opened(frozen, 100, 30, read_only=True) as stage:
+        await stage.press("4", "G")
+        await stage.sees("result (+1 more): Part 1 works.")
+        await stage.press("enter")
+        await stage.sees("2 results wait")
+        assert "acknowledges" not in stage.all
+
+
+@pytest.mark.long
 async def test_an_agent_whose_assignment_failed_tries_again_with_one_key(frozen: Frozen) -> None:
     frozen.hire("refused", "code", "idle", "", ago=20, pid=77, failed=1, failed_at=NOW - 20, last_error="refusal")
     with alive(frozen.team, "refused"):

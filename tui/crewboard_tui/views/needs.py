@@ -197,8 +197,9 @@ class NeedsScreen(BaseScreen):
         if need is None:
             return
         if need.kind == "result" and need.count > 1:
-            seen = self.context.key("agent.acknowledge")
-            self.context.say(f"{need.count} results wait · {seen} acknowledges all of them")
+            key = self.context.key("agent.acknowledge")
+            remedy = "" if self.context.read_only else f" · {key} acknowledges all of them"
+            self.context.say(f"{need.count} results wait{remedy}")
         elif need.kind == "result" and not self.context.read_only:
             self.context.note_read(partial(messages.acknowledge_marks, self.context.team, dict(need.marks)))
         request = view.request(need.request_id)
