@@ -38,15 +38,19 @@ def test_the_lead_is_hired_by_speaking_to_it_and_answers_again(offline: Cli) -> 
     assert (seen["name"], seen["type"], seen["run"]) == ("lead", "lead", 1)
 
 
+NOT_YET = "scout was hired, but has not started yet; if it does not start by itself, `crewboard resume scout` starts it"
+"""The supervisor that was asked may start it all the same."""
+
+
 @pytest.mark.parametrize(
     ("before", "reached", "said"),
     [
         (None, None, "scout was not hired"),
         (None, "queued", "detached: scout stays queued; `crewboard journal scout --follow`"),
-        (None, "hired", "scout was hired, but has not started yet; `crewboard resume scout` starts it"),
+        (None, "hired", NOT_YET),
         (None, "running", "detached: scout keeps working; `crewboard journal scout --follow`"),
         ("exited", None, "scout was not given this work"),
-        ("exited", "hired", "scout was hired, but has not started yet; `crewboard resume scout` starts it"),
+        ("exited", "hired", NOT_YET),
         ("idle", None, "scout was not given this work"),
     ],
 )

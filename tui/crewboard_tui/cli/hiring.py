@@ -760,7 +760,9 @@ def _left(team: Team, follower: Follower, before: Spec | None) -> str:
             return f"{name} was not given this work"
         follower.run = spec.run
         if not leases.is_held(agent.lease) and not hosts.queued(team, name, spec.run):
-            return f"{name} was hired, but has not started yet; `{command_for(team, f'resume {name}')}` starts it"
+            # Its supervisor may have the request, and be about to start it.
+            again = command_for(team, f"resume {name}")
+            return f"{name} was hired, but has not started yet; if it does not start by itself, `{again}` starts it"
     shows = command_for(team, f"journal {name} --follow")
     return f"detached: {name} {_goes_on(team, follower)}; `{shows}` shows its progress"
 
