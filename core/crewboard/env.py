@@ -189,8 +189,8 @@ def seconds_problem(environment: Mapping[str, str]) -> str | None:
 
 
 def pace_problem(environment: Mapping[str, str]) -> str | None:
-    """Return what is wrong with the variable for the pace of the offline model; None if its server could use it."""
-    text = environment.get(OFFLINE_PACE)
+    """Return what is wrong with the pace of the offline model; None if its server could use it, or is not used."""
+    text = environment.get(OFFLINE_PACE) if is_offline(environment) else None
     try:
         is_number = not text or abs(float(text)) < float("inf")
     except ValueError:

@@ -6,7 +6,7 @@ import pytest
 
 from crewboard.commands import tasks as board
 from crewboard.commands.context import Team
-from crewboard.records.team import Member
+from crewboard.records.team import Config, Member
 from crewboard.store import mailbox, roster, tasks
 from crewboard.store.layout import TeamDirectory
 from crewboard_tui.cli import program
@@ -179,6 +179,15 @@ def test_a_value_that_no_worker_can_use_refuses_the_hire(
     wrong = next(each for each in given("doctor", "--json").json if each["name"] == check)
     assert wrong["mark"] == "bad"
     assert name in wrong["detail"]
+
+
+def test_a_wrong_pace_of_an_unused_model_refuses_no_hire(cli: Cli, team: Team) -> None:
+    given = cli.with_environment(CREWBOARD_OFFLINE_PACE="abc")
+    given(*SPAWN).refused(78, "no API key")
+    assert "pace" not in [each["name"] for each in given("doctor", "--json").json]
+    # What the team says counts, too, not the variable alone.
+    team.directory.config.edit(lambda config: (config or Config(name="default")).replace(offline=True))
+    given(*SPAWN).refused(2, "CREWBOARD_OFFLINE_PACE is 'abc'; it can be a number")
 
 
 def test_a_retry_budget_of_0_is_one(cli: Cli) -> None:

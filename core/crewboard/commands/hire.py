@@ -373,7 +373,7 @@ def _check_machine(team: Team, kind: AgentType, flags: HireOptions, engine: Engi
     if store_hosts.exist(team.directory):
         return
     supervisor_client.require_reachable(team.directory)
-    check_variables(team.environment)
+    check_variables(team.worker_environment)
     if engine is None:
         check_credentials(team.worker_environment)
         pricing.require_readable(team.directory.root, team.worker_environment)

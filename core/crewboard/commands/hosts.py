@@ -142,7 +142,7 @@ def command(team: Team, name: str, slots: int, labels: list[str], url: str | Non
             f"the team {directory.path.name} uses the offline model (host {offline[0]}), and its agents would become "
             "paid work here: begin this host with --offline too, or create another team"
         )
-    check_variables(team.environment)
+    check_variables(team.worker_environment)
     check_credentials(team.worker_environment)
     directory.join(url)
     end_supervisor(directory)
