@@ -28,7 +28,7 @@ from crewboard.store.layout import TeamDirectory
 from crewboard.worktrees import merging, snapshot
 from crewboard.worktrees.changes import LastCheck
 from tests import system
-from tests.cli.shell import Cli
+from tests.cli.shell import Cli, Inside
 from tests.crew import Crew, eventually
 from tests.model import ModelServer, calls, says
 from tests.sandbox.targets import run
@@ -489,7 +489,6 @@ def test_a_resume_is_refused_where_its_commit_is_not(home: Home, monkeypatch: py
     spec = agent.spec.get()
     assert hiring.resume(team, "bob") == 2
     tree = home.directory.worktree("bob")
-    assert git(tree, "rev-parse", "HEAD") == began, "it begins where it began, as its changes are compared"
     assert spec is not None
     agent.spec.put(spec)
     shutil.rmtree(tree)
@@ -505,6 +504,21 @@ def test_a_resume_is_refused_where_its_commit_is_not(home: Home, monkeypatch: py
         with pytest.raises(UsageError, match=f"bob was not resumed.*{re.escape(why)}"):
             hiring.resume(team, "bob")
         assert (tree.exists(), agent.spec.get()) == (False, spec), "no run is asked for"
+
+
+@pytest.mark.long
+def test_a_resume_after_a_discard_has_the_work_that_was_merged(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    team = Team(home.directory, environment={"USER": "user", "CREWBOARD_OFFLINE": "1"})
+    monkeypatch.setattr(hiring, "_check_machine", lambda *_: None)
+    monkeypatch.setattr(hosts, "start", lambda *_: None)
+    run, bob = Inside(home.root), home.hire("bob")
+    bob.write("notes.txt", "x\n")
+    bob.snap()
+    assert run.agree("merge", "bob").code == 0
+    assert run("discard", "bob", "--yes").code == 0
+    assert hiring.resume(team, "bob") == 2
+    assert (home.directory.worktree("bob") / "notes.txt").read_text() == "x\n"
+    assert run("changes", "--json").json[0]["files"] == [], "what the user has is no work of the agent"
 
 
 @pytest.mark.long

@@ -106,7 +106,8 @@ def prepare_again(team: TeamDirectory, name: str, worktree: Worktree, copy: Sequ
             f"{name} was not resumed: the repository {repository.top} lacks commit {worktree.base[:10]}, at which "
             f"{name} began; fetch it from the repository where {name} worked, or hire another agent"
         )
-    prepare(team, name, worktree, worktree.base, copy)
+    # At HEAD: at its first commit it would lack its own work that was merged before a discard, and conflict with that.
+    prepare(team, name, worktree, None, copy)
 
 
 def make(
