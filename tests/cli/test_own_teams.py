@@ -57,6 +57,7 @@ def test_a_supervisor_of_another_runtime_folder_leaves_no_half_done(
     monkeypatch.setattr(supervisor_client, "_TAKEN_WITHIN", 0)
     team = Team(directory)
     enlist(team, "keep")
+    enlist(team, "gone", state="exited")
     folder = tmp_path / "run" / "crewboard"
     folder.mkdir(parents=True, mode=0o700)
     me = os.getpid()
@@ -73,6 +74,8 @@ def test_a_supervisor_of_another_runtime_folder_leaves_no_half_done(
     for arguments in (("resume", "keep"), ("team", "delete", directory.path.name)):
         offline(*arguments).refused(77, "nothing was sent")
     assert (team.config, operators.acts(directory), requests.load_all(directory)) == (before, audit, [])
+    # No supervisor is needed to acknowledge an end.
+    assert offline("stop", "gone").out == "gone is not running\n"
     assert directory.agent("new").spec.load() is None
     shown = cli("supervisor")
     assert (shown.code, f"XDG_RUNTIME_DIR={tmp_path / 'run'}" in shown.err) == (0, True)

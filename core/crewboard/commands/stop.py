@@ -66,8 +66,8 @@ def stop(team: Team, name: str, reason: str = "") -> Ending:
         messages.send(team, name, f"The operator asks you to stop{why}: finish what you are doing now, then end.")
         _end_attached(team, attached, name, requests.SHUTDOWN_TIMEOUT)
         return "ended"
-    supervisor_client.require_reachable(team.directory)
     agent = team.agent(name)
+    _require_reachable(team, name)
     before = agent.spec.load_or_none()
     request = ask_to_stop(team, name, reason)
     if request is None:
@@ -105,8 +105,8 @@ def stop_now(team: Team, name: str) -> Ending:
     if (attached := team.config.attached) is not None:
         _end_attached(team, attached, name, 0)
         return "ended"
-    supervisor_client.require_reachable(team.directory)
     agent = team.agent(name)
+    _require_reachable(team, name)
     if not leases.is_held(agent.lease):
         return _stop_ended(team, name)
     _kill(team, name)
@@ -139,6 +139,16 @@ def _stop_ended(team: Team, name: str) -> Ending:
     _acknowledge_ends(team, [name])
     team.note("acknowledge", name)
     return "gone"
+
+
+def _require_reachable(team: Team, name: str) -> None:
+    """Check that the supervisor is in reach where a stop needs it: an end is acknowledged without one.
+
+    Raises:
+        UntrustedError: The team's supervisor is out of reach from here.
+    """
+    if leases.is_held(team.directory.agent(name).lease) or is_queued(team, name):
+        supervisor_client.require_reachable(team.directory)
 
 
 def is_queued(team: Team, name: str) -> bool:
