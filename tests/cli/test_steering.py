@@ -14,6 +14,7 @@ from crewboard.commands.context import Team
 from crewboard.commands.hire import Assignment
 from crewboard.errors import UsageError
 from crewboard.offline.reply import Reply
+from crewboard.protocol import supervisor_client
 from crewboard.records.agents import Engine, HireOptions, McpState, Profile, Spec
 from crewboard.records.events import Answer, Sent, ToolResult, ToolStart
 from crewboard.records.messages import RETRY, Message
@@ -77,6 +78,19 @@ def test_ctrl_c_during_a_start_says_what_became_of_it(
         monkeypatch.setattr(hire, "spawn", spawn)
         ran = cli("spawn", "scout", "--type", "explore", "--prompt", "hello")
     assert (ran.code, ran.err.splitlines()[-1].startswith(said)) == (130, True)
+
+
+@pytest.mark.files_only("a team in PostgreSQL has hosts")
+def test_a_supervisor_that_does_not_start_is_waited_for_once(
+    cli: Cli, team: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("ann", "bob", "cat"):
+        enlist(team, name, "explore", state="exited")
+    monkeypatch.setattr(supervisor_client, "_start", lambda _: None)
+    monkeypatch.setattr(supervisor_client, "START_TIMEOUT", 1.0)
+    ran = cli.with_environment(CREWBOARD_OFFLINE="1")("resume", "--all")
+    assert (ran.code, ran.err.count("starting the supervisor")) == (75, 1)
+    assert "did not start in time" in ran.err
 
 
 def test_a_queued_agent_has_no_pid_of_the_run_before(cli: Cli, team: Team, monkeypatch: pytest.MonkeyPatch) -> None:

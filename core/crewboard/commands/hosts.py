@@ -42,6 +42,8 @@ LOST_TIMEOUT = 20.0
 
 _LEAVE_TIMEOUT = 10.0
 _supervisor_start = threading.Lock()
+_failed_starts: dict[Path, float] = {}
+"""When the last start of a team's supervisor by this process failed, by `time.monotonic`."""
 _LONGEST_NAME = 32
 
 
@@ -190,11 +192,18 @@ def start(team: Team, agent: AgentDirectory, spec: Spec) -> None:
     if hosts.exist(team.directory):
         _start_on_host(team, agent, spec)
         return
+    asked_at = time.monotonic()
     # One after the other, so that several starts at once say it once.
     with _supervisor_start:
-        if not supervisor_client.is_alive(team.directory):
+        # If it failed meanwhile, the others do not wait for it one after the other, too.
+        failed_at = _failed_starts.get(team.directory.path, float("-inf"))
+        if failed_at < asked_at and not supervisor_client.is_alive(team.directory):
             team.tell("starting the supervisor …")
-            _request(team, agent, spec.run)
+            try:
+                _request(team, agent, spec.run)
+            except TryLaterError:
+                _failed_starts[team.directory.path] = time.monotonic()
+                raise
     deadline = time.monotonic() + START_TIMEOUT
     next_wake = 0.0
     while time.monotonic() < deadline:
