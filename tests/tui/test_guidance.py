@@ -346,7 +346,6 @@ async def test_the_palette_puts_open_tasks_behind_the_commands(frozen: Frozen) -
         await stage.sees(" task")
 
 
-@pytest.mark.long
 async def test_an_empty_list_offers_no_mark(empty: Frozen) -> None:
     async with opened(empty, 120, 40) as stage:
         await stage.until(lambda: "s sort" in stage.part("keys"), "the keys of the list")
@@ -355,6 +354,7 @@ async def test_an_empty_list_offers_no_mark(empty: Frozen) -> None:
         await stage.sees("mark: there is nothing here to act on")
 
 
+@pytest.mark.long
 async def test_without_a_selected_agent_the_palette_says_so(empty: Frozen) -> None:
     async with opened(empty, 80, 24) as stage:
         await stage.press(":")

@@ -547,7 +547,7 @@ def test_variables_of_git_that_do_not_count_are_named(home: Home) -> None:
     run = Inside(home.root)
     assert "GIT_CONFIG" not in run("merge", "bob", "--dry-run").err
     told = run.with_environment(GIT_CONFIG_GLOBAL="/dev/null")("merge", "bob", "--dry-run").err
-    assert "merges without GIT_CONFIG_GLOBAL: the author is the one of ~/.gitconfig" in told
+    assert "merges without GIT_CONFIG_GLOBAL: the author is that of ~/.gitconfig" in told
 
 
 def test_work_whose_check_failed_is_merged_only_on_purpose(home: Home) -> None:

@@ -342,7 +342,7 @@ import sys
 from pathlib import Path
 from crewboard.store.layout import TeamDirectory
 from crewboard.records.agents import Spec
-from crewboard.worktrees import checkout, repository, snapshot
+from crewboard.worktrees import checkout, snapshot
 team = TeamDirectory(Path(sys.argv[1]))
 print("begins", flush=True)
 worktree = checkout.make(team, "bob")
@@ -419,7 +419,7 @@ def test_a_repository_of_another_user_is_refused_with_gits_remedy(root: Path, mo
     # A variable for git's own tests.
     monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
     monkeypatch.setattr(repository, "_VARIABLES", ("GIT_TEST_ASSUME_DIFFERENT_OWNER",))
-    remedy = f"`git config --global --add safe.directory {root.resolve()}`"
+    remedy = f"`env -u GIT_CONFIG_GLOBAL git config --global --add safe.directory {root.resolve()}`"
     with pytest.raises(NoRepositoryError, match=f"another user owns it; {re.escape(remedy)}"):
         open_repository(root)
     found = doctor.git(root)

@@ -329,18 +329,19 @@ def open_repository(root: Path) -> Repository:
     ask = ("rev-parse", "--path-format=absolute", "--show-toplevel", "--git-dir", "--git-common-dir",
            "--show-object-format", "--verify", "--quiet", "HEAD^{commit}")  # fmt: skip
     try:
-        lines = os.fsdecode(_run(program, ask, root)).splitlines()
+        lines = os.fsdecode(_run(program, ask, root)).rstrip("\n").split("\n")
     except GitFailedError as error:
         if "dubious ownership" in (said := str(error)):
             path = shlex.quote(said.partition("'")[2].rpartition("'")[0])
             raise NoRepositoryError(
-                f"{said}: another user owns it; `git config --global --add safe.directory {path}` lets git use it"
+                f"{said}: another user owns it; `env -u GIT_CONFIG_GLOBAL git config --global --add safe.directory "
+                f"{path}` lets git use it"
             ) from None
         if "not a git repository" in str(error):
             raise NoRepositoryError(
                 f"{root} is not in a git repository; run `git init` there, and commit something", missing=True
             ) from None
-        lines = os.fsdecode(error.output).splitlines()
+        lines = os.fsdecode(error.output).rstrip("\n").split("\n")
         if error.code == 1 and len(lines) == _PLACES:
             where = os.path.realpath(lines[0])
             raise NoRepositoryError(

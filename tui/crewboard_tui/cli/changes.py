@@ -368,7 +368,10 @@ def _note_ignored_settings() -> None:
     if ignored := [
         name for name in ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_COUNT") if name in os.environ
     ]:
-        note(f"merges without {', '.join(ignored)}: the author is the one of ~/.gitconfig or of the repository")
+        of_files = (
+            "" if "GIT_AUTHOR_NAME" in os.environ else ": the author is that of ~/.gitconfig or of the repository"
+        )
+        note(f"merges without {', '.join(ignored)}{of_files}")
 
 
 def _nothing_to_merge(team: Team, name: str) -> str:

@@ -200,7 +200,10 @@ class AgentPage(BaseScreen):
             return
         sent, wanted = self.context.snapshot.get(MailFrom(self.agent_name)) or (), (self._result_in, "result")
         newest = next((each for each in reversed(sent) if (each.message.to, each.message.type) == wanted), None)
-        if newest is not None and (key := mail_key(newest)) in self._folds.keys:
+        if sent and newest is None:
+            # A result that comes while the user reads must not move the cursor.
+            self._result_in = ""
+        elif newest is not None and (key := mail_key(newest)) in self._folds.keys:
             self._result_in = ""
             self._folds.select(key)
             self._folds.action_turn()
