@@ -4,7 +4,7 @@ import pytest
 
 from crewboard.errors import BadDataError, StorageError, UsageError
 from crewboard.records.agents import Cursor, HireOptions, Spec, Status
-from crewboard.records.events import RunStarted
+from crewboard.records.events import Intake, RunStarted
 from crewboard.records.processes import Exit
 from crewboard.store import agents, journal
 from crewboard.store.layout import AgentDirectory, TeamDirectory
@@ -90,6 +90,19 @@ def test_a_spec_of_which_the_journal_has_only_the_flags_is_incomplete(agent: Age
     assert found.incomplete
     journal.append(agent.journal, start.replace(spec=SPEC))
     assert agents.recover_spec(agent) == SPEC.replace(prompt="")
+
+
+def test_a_spec_whose_prompt_the_journal_lacks_is_incomplete(agent: AgentDirectory) -> None:
+    """The worker was killed before it took in the prompt of a new hire."""
+    hired = SPEC.replace(prompt_id="p2", prompt="the new work")
+    journal.append(agent.journal, Intake(ts=1, run=1, cursor=0, assignment="p1", prompt="the old work"))
+    start = RunStarted(
+        ts=2, run=2, pid=1, type="", model="m", fresh=True, prompt_id="p2", spec=hired.replace(prompt="")
+    )
+    journal.append(agent.journal, start)
+    assert agents.recover_spec(agent) == hired.replace(prompt="", incomplete=True)
+    journal.append(agent.journal, Intake(ts=3, run=2, cursor=0, assignment="p2", prompt="the new work"))
+    assert agents.recover_spec(agent) == hired
 
 
 @pytest.mark.parametrize("damaged", ["status", "exit"])

@@ -127,21 +127,23 @@ def want(agent: AgentDirectory, wanted: str, run: int | None = None) -> Spec:
 def recover_spec(agent: AgentDirectory) -> Spec:
     """Return the spec with which the newest run of an agent began, by its journal.
 
-    It is incomplete if the journal is of an earlier version, or damaged, too.
+    It is incomplete if the journal is of an earlier version or damaged, too, or if that run did not get to its prompt.
 
     Raises:
         StorageError: The journal cannot be read.
     """
-    prompt, started = "", None
+    prompt, taken_in, started = "", None, None
     for event, _ in journal.read(agent.journal, 0, b'"run_started"', b'"intake"'):
         if isinstance(event, RunStarted):
             started = event
         elif isinstance(event, Intake) and event.prompt is not None:
-            prompt = event.prompt
+            prompt, taken_in = event.prompt, event.assignment
     if started is None:
         return Spec(prompt=prompt, prompt_id="", type="", flags=HireOptions(ask=True), incomplete=True)
     if started.spec is not None:
-        return started.spec.replace(prompt=prompt)
+        # Else the agent would begin with no prompt, or once more with the one of an earlier hire.
+        is_lost = started.fresh and taken_in != started.prompt_id
+        return started.spec.replace(prompt="" if is_lost else prompt, incomplete=is_lost)
     return Spec(
         prompt=prompt, prompt_id=started.prompt_id, type=started.type, model=started.model,
         flags=started.flags or HireOptions(ask=True), incomplete=True,
