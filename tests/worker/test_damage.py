@@ -104,6 +104,7 @@ def test_a_lost_journal_repeats_nothing_and_is_told(shared_crew: Crew) -> None:
         last = shared_crew.model.asked_by(name)[asked + run - 1 :]
         assert len(last) == 1, "neither the prompt nor old mail was begun again"
         assert "first" not in str(last[0]["messages"])
+        assert str(last[0]["messages"]).count(LOST) == 1
         view = shared_crew.wait_for(name, "idle")
         assert view.damaged == 1
         assert view.status.tokens.total > before.tokens.total

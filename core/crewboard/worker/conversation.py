@@ -469,6 +469,9 @@ class Conversation:
             self.last_usage = Tokens()
             self.session, self._settled, self._began = "", 0, 0
             self._taken.clear()
+        if event.damaged:
+            # Else the agent would take its conversation for whole, and later mail for the first.
+            self._add_text(LOST)
 
     @_applies(EngineSession)
     def _note_session(self, event: EngineSession) -> None:
