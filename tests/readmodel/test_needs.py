@@ -16,10 +16,11 @@ from crewboard.names import OPERATOR, SYSTEM
 from crewboard.protocol import requests
 from crewboard.readmodel.needs import CHECK_FAILURES, to_acknowledge, waiting_behind
 from crewboard.readmodel.reader import read_team
-from crewboard.records.agents import Engine
+from crewboard.records.agents import Cursor, Engine
+from crewboard.records.events import RunEnded
 from crewboard.records.processes import Exit
 from crewboard.records.team import Checked
-from crewboard.store import agents, mailbox, roster, tasks
+from crewboard.store import agents, journal, mailbox, roster, tasks
 from crewboard.store.layout import TeamDirectory
 from tests.cli.files import alive, enlist, set_status
 
@@ -268,6 +269,16 @@ def test_unreadable_lines_of_mail_need_you(team: Team) -> None:
         file.write(b"{no json}\n")
     (need,) = read_team(team.directory).needs
     assert (need.kind, need.summary) == ("damaged", "1 unreadable line in mail of operator")
+
+
+def test_damage_of_an_agent_without_mail_has_a_time(team: Team) -> None:
+    enlist(team, "loner")
+    loner = team.directory.agent("loner")
+    loner.cursor.save(Cursor(damaged=1))
+    journal.append(loner.journal, RunEnded(ts=1, run=1, code=0, reason="finished"))
+    assert not team.directory.inbox("loner").exists()
+    (need,) = (need for need in read_team(team.directory).needs if need.kind == "damaged")
+    assert need.since == loner.journal.changed_at()
 
 
 def test_an_outage_is_one_need_for_the_whole_team(team: Team) -> None:

@@ -225,9 +225,10 @@ def damaged_mail(team: TeamDirectory, place: str, name: str, count: int) -> Dama
     """Return the damage of `count` unreadable lines of mail or of a journal.
 
     `place` names the lines for the user, `name` is the agent or the mailbox. The time is that of the mailbox's last
-    change.
+    change, or of the journal's if the agent never got mail.
     """
-    return Damage(place, name, count, team.inbox(name).changed_at(), version=count, is_lines=True)
+    changed = team.inbox(name).changed_at() or team.agent(name).journal.changed_at()
+    return Damage(place, name, count, changed, version=count, is_lines=True)
 
 
 class TeamReader:
