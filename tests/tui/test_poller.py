@@ -522,8 +522,8 @@ def test_a_full_disk_is_the_first_thing_said(frozen: Frozen, monkeypatch: pytest
 @pytest.mark.parametrize(
     ("disk", "state", "reason", "says"),
     [
-        ("disk full", "crashed", "storage", "1 agent ended; free space, then resume it"),
-        ("disk is read-only", "vanished", "", "1 agent ended; make it writable, then resume it"),
+        ("disk full", "crashed", "storage", "1 agent ended; free space, then resume the agent"),
+        ("disk is read-only", "vanished", "", "1 agent ended; make the disk writable, then resume the agent"),
         ("disk full", "crashed", "died", "nothing was lost"),
     ],
 )

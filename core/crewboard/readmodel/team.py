@@ -454,7 +454,7 @@ def describe_storage(view: TeamView) -> str | None:
         and (agent.state == "vanished" or (agent.exit is not None and agent.exit.reason == "storage"))
     ]
     if ended:
-        who, helps = counted(len(ended), "agent"), "free space" if "full" in view.storage else "make it writable"
-        return f"{view.storage}: {who} ended; {helps}, then resume {'it' if len(ended) == 1 else 'them'}"
+        who, helps = counted(len(ended), "agent"), "free space" if "full" in view.storage else "make the disk writable"
+        return f"{view.storage}: {who} ended; {helps}, then resume {'the agent' if len(ended) == 1 else 'them'}"
     waits = "; agents wait and continue by themselves" if any(agent.alive for agent in view.agents) else ""
     return f"{view.storage}: nothing was lost{waits}"
