@@ -189,6 +189,19 @@ def test_a_live_worker_is_ended_whatever_run_is_wanted(shared_crew: Crew) -> Non
 
 
 @pytest.mark.files_only("an agent of a database may run on another machine, so its stop keeps the error")
+def test_a_damaged_spec_hides_no_end_on_a_full_disk(shared_crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise StorageError("cannot write spec.json: No space left on device")
+
+    shared_crew.run("torn", "explore", "say hello", restart=True)
+    shared_crew.agent("torn").spec.put(b'{"sch')
+    monkeypatch.setattr(stop, "want_killed", full)
+    assert stop.stop_now(shared_crew.team, "torn") == "ended"
+    record = eventually(shared_crew.agent("torn").exit.load, "the record of its end")
+    assert (record.reason, record.run) == ("killed", 1)
+
+
+@pytest.mark.files_only("an agent of a database may run on another machine, so its stop keeps the error")
 def test_stop_now_needs_no_space_on_the_disk(shared_crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise StorageError("cannot write spec.json: No space left on device")

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from crewboard.errors import CrewboardError, StorageError
+from crewboard.errors import BadDataError, CrewboardError, StorageError, UsageError
 from crewboard.protocol import reviews, supervisor_client
 from crewboard.protocol.supervisor_client import ControlRequest
 from crewboard.records.agents import Spec, Status
@@ -711,8 +711,9 @@ class Supervisor:
             return
         now = hosts.now(self._team)
         if watched.killed in watched.ended:
-            # First: by the spec, the end is no crash after which the agent is restarted.
-            agents.want(watched.agent, "killed", watched.killed)
+            # First: by the spec, the end is no crash after which the agent is restarted. A damaged one starts nothing.
+            with contextlib.suppress(BadDataError, UsageError):
+                agents.want(watched.agent, "killed", watched.killed)
         for run, ended in sorted(watched.ended.items()):
             finalizer.record_exit(watched.agent, run, ended, now, finalizer.Why(self._reason(watched, run)))
         watched.ended.clear()
@@ -788,7 +789,9 @@ class Supervisor:
             watched.pidfd = None
 
     def _reason(self, watched: Watched, run: int) -> str:
-        """Return `memory` if its memory limit ended a run; else an empty text."""
+        """Return `memory` if its memory limit ended a run, `killed` if a command asked for that; else an empty text."""
+        if run == watched.killed:
+            return "killed"
         is_over = run == watched.over_memory or self._memory_groups.exceeded(watched.agent.name, run)
         return "memory" if is_over else ""
 
