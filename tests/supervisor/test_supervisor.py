@@ -479,7 +479,7 @@ def test_a_hung_supervisor_is_a_need_and_can_be_replaced(crew: Crew, monkeypatch
     with pytest.raises(TryLaterError, match=f"process {hung}.* does not answer.* scout ends as soon as"):
         stop.stop_now(crew.team, "scout")
     assert time.monotonic() - asked < WAIT_TIMEOUT
-    with pytest.raises(TryLaterError, match=r"late is hired: then `crewboard .*resume late` starts it"):
+    with pytest.raises(TryLaterError, match=r"The run of late is recorded; `crewboard .*resume late` starts it"):
         crew.hire("late", "explore", "say hello")
     cli = Inside(crew.root)
     told = cli("supervisor")

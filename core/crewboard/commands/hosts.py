@@ -235,7 +235,7 @@ def _request(team: Team, agent: AgentDirectory, run: int) -> None:
         supervisor_client.request_start(team.directory, agent.name, run, team.worker_environment)
     except TryLaterError as error:
         again = command_for(team, f"resume {agent.name}")
-        raise TryLaterError(f"{error}. {agent.name} is hired: then `{again}` starts it") from error
+        raise TryLaterError(f"{error}. The run of {agent.name} is recorded; `{again}` starts it") from error
 
 
 def _start_on_host(team: Team, agent: AgentDirectory, spec: Spec) -> None:

@@ -53,7 +53,9 @@ MODEL_START_TIMEOUT = 15.0
 """Seconds that the offline model's server may take to start."""
 
 MODEL_LOOK_INTERVAL = 2.0
-"""Shortest time in seconds between two looks for the offline model's server, and so between two starts of it."""
+"""Shortest time in seconds between two looks for the offline model's server; after each start in a row twice as long."""
+
+_MOST_DOUBLINGS = 5
 
 _UNREACHABLE = "http://127.0.0.1:9"
 """The address that a worker gets if the offline model's server did not start: its calls fail, and it reports that."""
@@ -337,6 +339,8 @@ class OfflineModel:
         self._launcher = launcher
         self._started_at: float | None = None
         self._looked_at = float("-inf")
+        self._starts = 0
+        """The starts since the server was last seen to run."""
         self._settings: Mapping[str, str] = {}
         self._url = ""
         """The last address of the server, which living workers have; empty if there was none."""
@@ -365,15 +369,18 @@ class OfflineModel:
     def keep_running(self) -> None:
         """Start the server if it does not run, at its last address if that is free: living workers know no other.
 
-        Look at most once in `MODEL_LOOK_INTERVAL` seconds.
+        Look at most once in `MODEL_LOOK_INTERVAL` seconds, less often if the server ends again and again.
         """
-        if time.monotonic() - self._looked_at < MODEL_LOOK_INTERVAL:
+        if time.monotonic() - self._looked_at < MODEL_LOOK_INTERVAL * 2 ** min(self._starts, _MOST_DOUBLINGS):
             return
         self._looked_at = time.monotonic()
         # What a killed server said stays until the next one takes the lock.
         said = leases.last_said(self._team.model_lock, ModelServerInfo)
         self._url = said.url if said is not None and said.url else self._url
-        if not leases.is_held(self._team.model_lock):
+        if leases.is_held(self._team.model_lock):
+            self._starts = 0
+        else:
+            self._starts += 1
             port = ["--port", self._url.rpartition(":")[2]] if self._url else []
             with open(self._team.model_log, "ab", opener=files.open_private) as output:
                 command = ["crewboard.offline", str(self._team.path), *port]
