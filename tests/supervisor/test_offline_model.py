@@ -2,7 +2,10 @@
 
 import os
 import signal
+import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
@@ -63,3 +66,16 @@ def test_a_killed_server_comes_back_at_the_same_address(tmp_path: Path) -> None:
         assert third.url == first.url
     finally:
         run("team", "delete", "default", "--now")
+
+
+def test_a_server_that_ends_at_once_is_started_less_often(
+    directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, starts = 0.0, list[float]()
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    launcher = SimpleNamespace(start=lambda *_: starts.append(now))
+    model = OfflineModel(directory, cast("Launcher", launcher))
+    for second in range(200):
+        now = float(second)
+        model.keep_running()
+    assert starts == [0, 4, 12, 28, 60, 124, 188]

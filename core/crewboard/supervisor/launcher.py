@@ -53,7 +53,7 @@ MODEL_START_TIMEOUT = 15.0
 """Seconds that the offline model's server may take to start."""
 
 MODEL_LOOK_INTERVAL = 2.0
-"""Shortest time in seconds between two looks for the offline model's server; after each start in a row twice as long."""
+"""Shortest time in seconds between two looks for the offline model's server; with each start in a row it doubles."""
 
 _MOST_DOUBLINGS = 5
 
