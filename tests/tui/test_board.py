@@ -423,7 +423,7 @@ async def test_marks_widen_a_key_to_many(frozen: Frozen) -> None:
         await stage.press("j", "j", "j", "j", "j", "space", "space")
         await stage.sees("2 marked")
         await stage.press("b")
-        await stage.sees("to api, perf (2)")
+        await stage.sees("to api, perf")
 
 
 def test_the_farewell_says_who_goes_on_and_how_to_come_back(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:

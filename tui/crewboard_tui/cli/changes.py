@@ -148,7 +148,9 @@ def _note_yes(seen: common.Shown, merges: str) -> None:
 def _no_worktree(team: Team) -> str:
     if roster.is_attached(team.directory):
         return "Claude Code keeps the checkouts of its agents itself: use git to see what they changed"
-    if without := [name for name in team.config.names if commands_changes.worktree_of(team, name) is not None]:
+    with team.directory.store.glance():
+        without = [name for name in team.config.names if commands_changes.worktree_of(team, name) is not None]
+    if without:
         return f"no checkout is here of {', '.join(without)}: each was discarded, or not imported with the team"
     return "no agent has a worktree; `crewboard spawn NAME --worktree` gives one"
 
