@@ -111,10 +111,10 @@ def book() -> _Book:
 
 
 UNKNOWN = Phrase(kind="unknown")
-"""What stands for the phrase of a clause that is not understood."""
+"""The phrase of a clause that is not understood."""
 
 STRANGER = Phrase(kind="stranger")
-"""What stands for the phrase of a line that is addressed to an agent that is not on the team."""
+"""The phrase of a line that is addressed to an agent that is not on the team."""
 
 
 @dataclass(frozen=True)
